@@ -13,7 +13,7 @@ from taskharbor.drivers import connect
 from taskharbor.drivers.messages import Claim, EnqueueResult, Extended, Settled
 from taskharbor.drivers.redis.attempts import Attempts
 from taskharbor.errors import DriverUnavailable, JobNotInflight, LeaseLost, StoreFull
-from taskharbor.model.settlement import Ack, Retry
+from taskharbor.model.settlement import Ack, Retry, Stalled
 from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import LEASE, START, get_one, new_job, new_jobs, running, settle_one
 from taskharbor.testing.servers import ValkeyServer
@@ -324,10 +324,10 @@ async def test_settlements_that_are_written_are_answered_also_when_the_claim_aft
             return await sweep(self, *arguments)
 
         monkeypatch.setattr(Attempts, "sweep", cut_off)
-        done = await driver.exchange([Retry(job.lease, timedelta(seconds=1))], CLAIM, now=START)
+        done = await driver.exchange([Stalled(job.lease, "died")], CLAIM, now=START)
 
         assert [type(answer) for answer in done.settled] == [Settled]
         assert done.claimed == []
         assert isinstance(done.error, DriverUnavailable)
         lossy.swallows = False
-        assert (await get_one(driver, job.id)).state is JobState.SCHEDULED
+        assert (await get_one(driver, job.id)).stalls == 1

@@ -1,14 +1,14 @@
 """Claims and settlements.
 
-Acks of plain jobs are sent together with the claim in one script call. Everything else is settled in a
-unit of work, and the claim follows.
+What concerns no other job is settled together with the claim in one script call. Everything else is settled
+in a unit of work, and the claim follows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -40,6 +40,7 @@ from taskharbor.drivers.redis.leases import LOST, Leases
 from taskharbor.drivers.redis.optimistic import OptimisticStep
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.scripts import SCRIPTS
+from taskharbor.drivers.redis.settlements import Other, other_arguments
 from taskharbor.drivers.redis.snapshot import ask_for_job
 from taskharbor.errors import (
     DriverUnavailable,
@@ -62,9 +63,11 @@ SWEPT_PER_CLAIM = 100
 SweptFirst = Literal["", "expired", "owed"]
 """Nothing; expired leases; those, and what families owe."""
 _DONE: dict[SweptFirst, str] = {"": "", "expired": "1", "owed": "2"}
+_STATES = {0: JobState.READY, 1: JobState.SCHEDULED, 3: JobState.COMPLETED, 4: JobState.FAILED}
+"""By the number that exchange.lua answers."""
 
 
-class _Group:
+class AckGroup:
     """Acks from one claim: what they share is sent once."""
 
     __slots__ = ("has_results", "ids", "places", "queue", "results", "token", "worker_id")
@@ -78,20 +81,45 @@ class _Group:
         self.ids: list[str] = []
         self.results: list[bytes] = []
 
+    def arguments(self, queue: int) -> tuple[Any, ...]:
+        worker = self.worker_id or ""
+        ids = head_fields(self.ids)
+        return queue, token_bytes(self.token), worker, len(self.results), ids, *self.results
 
-def _acks_in(settlements: Sequence[Settlement]) -> list[_Group] | None:
-    """The acks in groups; None if exchange.lua cannot take them: there are none, or one job comes twice."""
-    groups: dict[tuple[str, str, str | None, bool], _Group] = {}
+
+class AtOnce(NamedTuple):
+    """The settlements that exchange.lua can take, by their places in the call."""
+
+    acks: Sequence[AckGroup] = ()
+    others: Sequence[tuple[int, str, Other]] = ()
+    """Place, queue, settlement."""
+
+    def places(self) -> list[int]:
+        """In the order in which the script answers."""
+        acks = [place for group in self.acks for place in group.places]
+        return acks + [place for place, _, _ in self.others]
+
+
+NOTHING = AtOnce()
+
+
+def at_once_in(settlements: Sequence[Settlement]) -> AtOnce:
+    """Empty if one job comes twice: then the order decides."""
+    groups: dict[tuple[str, str, str | None, bool], AckGroup] = {}
+    others: list[tuple[int, str, Other]] = []
     ids: list[str] = []
-    last: _Group | None = None
+    last: AckGroup | None = None
     for place, item in enumerate(settlements):
-        if type(item) is not Ack:
-            ids.append(item.lease.job_id)
-            continue
-        lease, has_results = item.lease, item.result is not None
+        lease = item.lease
+        ids.append(lease.job_id)
         queue = lease.queue
         if queue is None:
-            return None
+            continue
+        if type(item) is not Ack:
+            if isinstance(item, Other):
+                others.append((place, queue, item))
+            continue
+        has_results = item.result is not None
         if (
             last is None
             or lease.token != last.token
@@ -102,15 +130,14 @@ def _acks_in(settlements: Sequence[Settlement]) -> list[_Group] | None:
             name = (queue, lease.token, lease.worker_id, has_results)
             last = groups.get(name)
             if last is None:
-                last = groups[name] = _Group(lease, queue, has_results=has_results)
+                last = groups[name] = AckGroup(lease, queue, has_results=has_results)
         last.places.append(place)
         last.ids.append(lease.job_id)
-        ids.append(lease.job_id)
         if item.result is not None:
             last.results.append(b"r" + item.result)
     if len(set(ids)) != len(ids) or not are_ids(ids):
-        return None
-    return list(groups.values()) or None
+        return NOTHING
+    return AtOnce(list(groups.values()), others)
 
 
 class ClaimRefused(Exception):
@@ -178,11 +205,12 @@ class Attempts(Leases):
             return Exchanged([], claimed.jobs, given_up=claimed.given_up)
         answers: dict[int, SettleAnswer] = {}
         jobs: list[JobRecord] | None = None
-        if (groups := _acks_in(settlements)) is not None:
+        some = at_once_in(settlements)
+        if places := some.places():
             # With other settlements in the call, the claim comes after those.
-            is_all = sum(len(group.places) for group in groups) == len(settlements)
+            is_all = len(places) == len(settlements)
             try:
-                jobs = await self._at_once(answers, settlements, groups, claim if is_all else None, now)
+                jobs = await self._at_once(answers, settlements, some, claim if is_all else None, now)
             except ClaimRefused as refused:
                 refused.settled = tuple(answers[place] for place in range(len(settlements)))
                 raise
@@ -215,27 +243,27 @@ class Attempts(Leases):
             raise DriverUnavailable("the connection was lost between two settlements", done=None) from error
 
     async def _at_once_claimed(self, claim: Claim, now: datetime | None) -> Claimed:
-        jobs = await self._at_once({}, (), [], claim, now)
+        jobs = await self._at_once({}, (), NOTHING, claim, now)
         return await self._claim(claim, now) if jobs is None else Claimed(jobs)
 
     async def _at_once(
         self,
         answers: dict[int, SettleAnswer],
         settlements: Sequence[Settlement],
-        groups: Sequence[_Group],
+        some: AtOnce,
         claim: Claim | None,
         now: datetime | None,
     ) -> list[JobRecord] | None:
         """Settle and claim in one script call. None if something is left over and nothing was claimed."""
         token = self._entropy.token()
-        call = await self._call(groups, claim, token, now)
+        call = await self._call(some, claim, token, now)
         reply = await self._primary.run_in_epoch("exchange", *call)
         at = instant(int(reply[0]))
-        places = [place for group in groups for place in group.places]
+        places = some.places()
         for place, answer in zip(places, reply[1:], strict=False):
             job_id = settlements[place].lease.job_id
             if type(answer) is int:
-                answers[place] = Settled(job_id, JobState.COMPLETED, at, answer)
+                answers[place] = Settled(job_id, _STATES[answer & 7], at, answer >> 3)
             elif answer != b"S":
                 answers[place] = LOST[answer](job_id)
         if claim is None:
@@ -273,7 +301,7 @@ class Attempts(Leases):
 
     async def claim_command(self, claim: Claim, token: str) -> Command:
         """A claim by the server's clock, as a command for the listening connection to send."""
-        keys, *arguments = await self._call([], claim, token, None)
+        keys, *arguments = await self._call(NOTHING, claim, token, None)
         return ("EVALSHA", SCRIPTS["exchange"].digest, len(keys), *keys, self._primary.epoch, *arguments)
 
     def parked_jobs(self, reply: Sequence[Any], claim: Claim, token: str) -> list[JobRecord] | None:
@@ -294,7 +322,7 @@ class Attempts(Leases):
         while True:
             token = self._entropy.token()
             reply = await self._primary.run_in_epoch(
-                "exchange", *await self._call([], claim, token, now, done=done)
+                "exchange", *await self._call(NOTHING, claim, token, now, done=done)
             )
             if reply[1] == b"owed":
                 await self._families.sweep(now)
@@ -310,7 +338,7 @@ class Attempts(Leases):
 
     async def _call(
         self,
-        groups: Sequence[_Group],
+        some: AtOnce,
         claim: Claim | None,
         token: str,
         now: datetime | None,
@@ -321,21 +349,15 @@ class Attempts(Leases):
         keys = self._keys
         queues = {queue: place for place, queue in enumerate(claim.queues if claim else (), 1)}
         arguments: list[Any] = []
-        for group in groups:
-            arguments += (
-                queues.setdefault(group.queue, len(queues) + 1),
-                token_bytes(group.token),
-                group.worker_id or "",
-                len(group.results),
-                head_fields(group.ids),
-                *group.results,
-            )
+        for group in some.acks:
+            arguments += group.arguments(queues.setdefault(group.queue, len(queues) + 1))
+        for _, queue, item in some.others:
+            arguments += other_arguments(item, queues.setdefault(queue, len(queues) + 1))
         named = [keys.data, keys.idempotency_ends]
         for queue in queues:
             own = keys.queue(queue)
             named += (own.list, own.ready, own.later, own.leases, own.done, own.wake)
-        count = sum(len(group.ids) for group in groups)
-        head = [now_arg(now), len(queues), *queues, count, len(groups)]
+        head = [now_arg(now), len(queues), *queues, len(some.acks), len(some.others)]
         if claim is None:
             return named, *head, *arguments
         with_rates = self._sees_rates or claim.rate is not None

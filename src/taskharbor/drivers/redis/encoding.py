@@ -17,9 +17,10 @@ from msgspec.structs import replace
 
 from taskharbor.drivers.redis.family_fields import FamilyFields, has_family_fields, with_fields
 from taskharbor.drivers.redis.keys import rank_of
+from taskharbor.drivers.redis.story import NO_STORY, shared_instant, story_in, story_of
 from taskharbor.model.clock import instant, micros, span_micros
 from taskharbor.model.entropy import id_bytes, id_text
-from taskharbor.model.job import NO_TIME, AttemptRecord, Avoid, JobRecord, NewJob, Progress, RunAtRule, Update
+from taskharbor.model.job import NO_TIME, Avoid, JobRecord, NewJob, Progress
 from taskharbor.model.state import JobState
 
 KEYED, REMEMBERED, COPY, CANCEL, COPIED, PROGRESS, ALIASED, STORY = 1, 2, 4, 8, 16, 32, 64, 128
@@ -64,45 +65,11 @@ class Body(msgspec.Struct, array_like=True, frozen=True):
     speculates_on: str | None = None
     avoid: tuple[str, int, tuple[str, ...]] | None = None  # worker, until in µs or 0, others
 
-    @property
-    def is_plain(self) -> bool:
-        return (
-            not self.timeout
-            and self.headers is None
-            and self.min_backoff is None
-            and self.max_backoff is None
-        )
-
-
-class StoredAttempt(msgspec.Struct, array_like=True, frozen=True):
-    """An AttemptRecord as it is stored; an older one names no class."""
-
-    fence: int
-    worker_id: str
-    started_at: int
-    ended_at: int
-    outcome: str
-    error: str | None = None
-    error_class: str | None = None
-
-
-class Story(msgspec.Struct, array_like=True, frozen=True):
-    """Last error, history and update flags, for jobs that have any."""
-
-    last_error: str | None = None
-    failed_at: int | None = None
-    failure_kind: str | None = None
-    history: list[StoredAttempt] = []
-    update: str | None = None
-
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_body = msgspec.msgpack.Decoder(Body).decode
-_decode_story = msgspec.msgpack.Decoder(Story).decode
 _decode_progress = msgspec.msgpack.Decoder(tuple[float, str]).decode
 _BODY_DEFAULTS = (0, 0, "any", 0, None, None, None, None, None, None)
-_NO_STORY = Story()
-_NO_PAST = (None, None, None, None, ())
 
 # ------------------------------------------------------------------ parts of a record
 
@@ -225,25 +192,6 @@ def flags_in(head: bytes) -> int:
     return head[1]
 
 
-def story_of(job: JobRecord) -> bytes | None:
-    if (job.last_error, job.failed_at, job.failure_kind, job.update, job.history) == _NO_PAST:
-        return None
-    return _encode(
-        (
-            job.last_error,
-            None if job.failed_at is None else micros(job.failed_at),
-            job.failure_kind,
-            [_stored(attempt) for attempt in job.history],
-            None if job.update is None else flags_text(job.update),
-        )
-    )
-
-
-def _stored(a: AttemptRecord) -> StoredAttempt:
-    started, ended = micros(a.started_at), micros(a.ended_at)
-    return StoredAttempt(a.fence, a.worker_id, started, ended, a.outcome, a.error, a.error_class)
-
-
 def progress_bytes(progress: Progress) -> bytes:
     return _encode((progress.fraction, progress.text))
 
@@ -273,7 +221,7 @@ def record_of(
     if len(head) > _HEAD.size:
         starts, fence, started, until, token, size = _LEASE.unpack_from(head, _HEAD.size)
     what = _decode_body(body)
-    past = _decode_story(story) if story else _NO_STORY
+    past = story_in(story) if story else NO_STORY
     is_running = code == _RUNNING
     a_token = None if token == _NO_TOKEN else token.hex()
     job = JobRecord(
@@ -307,25 +255,14 @@ def record_of(
         worker_id=head[92 : 92 + size].decode() if size else None,
         cancel_requested=bool(flags & CANCEL),
         last_error=past.last_error,
-        failed_at=None if past.failed_at is None else instant(past.failed_at),
+        failed_at=past.failed_at,
         failure_kind=past.failure_kind,
         started_at=instant(started) if starts else None,
         finished_at=instant(until) if code > _RUNNING else None,
         result=result,
         progress=Progress(*_decode_progress(progress)) if progress else None,
-        history=tuple(
-            AttemptRecord(
-                a.fence,
-                a.worker_id,
-                instant(a.started_at),
-                instant(a.ended_at),
-                a.outcome,
-                a.error,
-                a.error_class,
-            )
-            for a in past.history
-        ),
-        update=None if past.update is None else update_of(past.update),
+        history=past.history,
+        update=past.update,
         speculates_on=what.speculates_on,
         avoid=None if what.avoid is None else _avoid_of(*what.avoid),
     )
@@ -350,38 +287,40 @@ def claimed_records(parts: Sequence[bytes], more: Mapping[int, More], handed: Cl
     """The records just claimed: id, head and body of each; `more` by index."""
     # More than 15 keywords are passed as a dict: a changed copy costs a third of a whole record.
     model, jobs = _model(handed), []
-    last_created, created_at = -1, handed.at
+    models: dict[tuple[Any, ...], JobRecord] = {}
     for place, (packed_id, head, body) in enumerate(zip(parts[::3], parts[1::3], parts[2::3], strict=True)):
         code, flags, rank, version, _, attempts, stalls, seq, created, run_at = _unpack_head(head)
         story, key, of_family = more.get(place, _NO_MORE)
-        if story or flags & _RARE or of_family:
+        if flags & _RARE or of_family:
             jobs.append(record_of(packed_id, head, body, story=story, key=key, of_family=of_family))
             continue
-        if created != last_created:
-            last_created, created_at = created, instant(created)
         what = _decode_body(body)
+        kind = (
+            *(what.type, what.queue, what.requires, what.max_stalls, what.max_attempts),
+            *(what.timeout, what.min_backoff, what.max_backoff),
+        )
+        like = models.get(kind)
+        if like is None:
+            like = models[kind] = _like(model, what)
         job = replace(
-            model,
+            like,
             id=id_text(packed_id),
             seq=seq,
-            type=what.type,
-            queue=what.queue,
             payload=what.payload,
-            created_at=created_at,
+            created_at=shared_instant(created),
             version=version + 1,
-            headers={},
+            headers=what.headers or {},
             priority=100 - rank,
-            requires=what.requires,
-            run_at=instant(run_at - 1) if run_at else None,
-            max_attempts=what.max_attempts,
-            max_stalls=what.max_stalls,
+            run_at=shared_instant(run_at - 1) if run_at else None,
         )
         if code == _RUNNING:  # not the head before the claim, of a job that never ran and has no flags
             starts, fence = _STARTS.unpack_from(head, _HEAD.size)
             job = replace(job, version=version, attempts=attempts, stalls=stalls, starts=starts, fence=fence)
+        if story:
+            job = _with_story(job, story)
         if key is not None or what.idempotency_key is not None:
             job = replace(job, key=key, idempotency_key=what.idempotency_key)
-        jobs.append(job if what.is_plain else _with_options(job, what))
+        jobs.append(job)
     return jobs
 
 
@@ -406,17 +345,34 @@ def _model(handed: ClaimGrant) -> JobRecord:
 
 
 _NO_MORE: More = (None, None, None)
-_RARE = ~(KEYED | REMEMBERED | ALIASED)
+_RARE = ~(KEYED | REMEMBERED | ALIASED | STORY)
 _unpack_head = _HEAD.unpack_from
 
 
-def _with_options(job: JobRecord, what: Body) -> JobRecord:
+def _like(model: JobRecord, what: Body) -> JobRecord:
+    """What the jobs of a claim share that were enqueued with the same options."""
     return replace(
-        job,
-        headers=what.headers or {},
-        timeout=timedelta(microseconds=what.timeout) if what.timeout else NO_TIME,
+        model,
+        type=what.type,
+        queue=what.queue,
+        requires=what.requires,
+        max_stalls=what.max_stalls,
+        max_attempts=what.max_attempts,
+        timeout=span(what.timeout) or NO_TIME,
         min_backoff=span(what.min_backoff),
         max_backoff=span(what.max_backoff),
+    )
+
+
+def _with_story(job: JobRecord, story: bytes) -> JobRecord:
+    past = story_in(story)
+    return replace(
+        job,
+        last_error=past.last_error,
+        failed_at=past.failed_at,
+        failure_kind=past.failure_kind,
+        history=past.history,
+        update=past.update,
     )
 
 
@@ -446,28 +402,3 @@ def span(us: int | None) -> timedelta | None:
 
 def span_us(value: timedelta | None) -> int | None:
     return None if value is None else span_micros(value)
-
-
-_SIGNS = {True: "1", False: "0", None: "-"}
-_RUN_AT_SIGNS = {True: "1", False: "0", "if_later": "L", "if_earlier": "E"}
-_RUN_AT_RULES: dict[str, RunAtRule] = {"1": True, "0": False, "L": "if_later", "E": "if_earlier"}
-
-
-def flags_text(update: Update) -> str:
-    """The flags of an update as four characters."""
-    return (
-        _SIGNS[update.data]
-        + _RUN_AT_SIGNS[update.run_at]
-        + _SIGNS[update.retry]
-        + _SIGNS[update.reset_counts]
-    )
-
-
-def update_of(flags: str) -> Update:
-    data, run_at, retry, reset = tuple(flags)
-    return Update(
-        data=data == "1",
-        run_at=_RUN_AT_RULES[run_at],
-        retry=retry == "1",
-        reset_counts=None if reset == "-" else reset == "1",
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from importlib.resources import files
 
-PRELUDE, RATES = "prelude", "rates"
+PRELUDE, RATES, STORY = "prelude", "rates", "story"
 _VERB = "-- VERB"
 _WITH_RATES = frozenset({"enqueue", "exchange", "commit", RATES})
 # A server out of memory refuses enqueues and the logbook; scripts that free memory or only move jobs go on.
@@ -36,16 +36,19 @@ def load() -> dict[str, Script]:
     prelude = texts.pop(PRELUDE)
     rates, mark, verb = texts[RATES].partition(_VERB)
     texts[RATES] = mark + verb
+    parts = {PRELUDE: prelude, RATES: rates, STORY: texts.pop(STORY)}
     return {
-        name: Script(name, _assembled(name, [*_before(name, prelude, rates), text]))
+        name: Script(name, _assembled(name, [*(parts[part] for part in _before(name)), text]))
         for name, text in texts.items()
     }
 
 
-def _before(name: str, prelude: str, rates: str) -> list[str]:
+def _before(name: str) -> list[str]:
+    """The parts that a script begins with."""
     if name in _WITHOUT_PRELUDE:
         return []
-    return [prelude, rates] if name in _WITH_RATES else [prelude]
+    rates = [RATES] if name in _WITH_RATES else []
+    return [PRELUDE, *rates, *([STORY] if name == "exchange" else [])]
 
 
 def _assembled(name: str, parts: list[str]) -> str:

@@ -26,7 +26,6 @@ from taskharbor.drivers.redis.encoding import (
     flags_in,
     head_of,
     progress_bytes,
-    story_of,
 )
 from taskharbor.drivers.redis.keys import (
     Keys,
@@ -51,6 +50,7 @@ from taskharbor.drivers.redis.snapshot import (
     packed_memory,
     scoped,
 )
+from taskharbor.drivers.redis.story import story_of
 from taskharbor.model.clock import micros, span_micros
 from taskharbor.model.entropy import id_bytes
 from taskharbor.model.job import JobRecord, NewJob

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.messages import CancelResult, Requeued, Speculated
+from taskharbor.drivers.messages import CancelResult, Requeued, Settled, Speculated
 from taskharbor.errors import LeaseLost, RateLimited
 from taskharbor.model.clock import micros
 from taskharbor.model.edit import NO_EDIT, Edit
@@ -175,7 +175,7 @@ async def test_a_settled_attempt_is_what_settled_makes(driver: Driver) -> None:
         for has_past in (False, True):
             for is_cancelled in (False, True):
                 with row((name, has_past, is_cancelled)):
-                    jobs = await _three_running(driver, has_past=has_past)
+                    jobs = await _running(driver, 3, has_past=has_past, **FULL)
                     if is_cancelled:
                         await driver.cancel([job.id for job in jobs], now=START)
                         jobs = [cancelled(job, START) for job in jobs]
@@ -184,6 +184,66 @@ async def test_a_settled_attempt_is_what_settled_makes(driver: Driver) -> None:
                     await driver.exchange(ends[1:], claim(queues=(new_id(),)), now=now)
                     for job, end in zip(jobs, ends, strict=True):
                         await _reads(driver, settled(job, end, now), now)
+
+
+async def test_jobs_with_more_to_them_are_what_settled_makes(driver: Driver) -> None:
+    """Y12: every settlement of a job with a key, with an idempotency key, with progress, and in a lane."""
+    now = START + SECOND
+    for name, settlement in _SETTLEMENTS.items():
+        for what, options in _MORE.items():
+            for has_past in (False, True):
+                with row((name, what, has_past)):
+                    [job] = await _running(driver, 1, has_past=has_past, **options())
+                    if what == "progress":
+                        progress = {job.id: Progress(0.5, "half")}
+                        await driver.extend_leases([job.lease], LEASE, progress=progress, now=START)
+                        job = extended(job, LEASE, START, progress[job.id])
+                    end = settlement(job.lease)
+                    await settle_one(driver, end, now=now)
+                    await _reads(driver, settled(job, end, now), now)
+
+
+async def test_the_history_is_what_settled_makes(driver: Driver) -> None:
+    """Y13: run after run, beyond the ten that are kept, ended in every way that lets a job run again."""
+    job, now = await running(driver, queue=new_id(), max_stalls=0), START
+    ends = [end for name, end in _SETTLEMENTS.items() if name in _AGAIN]
+    for number in range(3 * len(ends)):
+        now += HOUR
+        job = extended(job, 2 * HOUR, now - HOUR)
+        await driver.extend_leases([job.lease], 2 * HOUR, now=now - HOUR)
+        end = ends[number % len(ends)](job.lease)
+        await settle_one(driver, end, now=now)
+        after = settled(job, end, now)
+        with row((number, type(end))):
+            await _reads(driver, after, now)
+        now = max(now, after.run_at or now)
+        [job] = await reserve(driver, queues=(job.queue,), worker_id=f"worker {'x' * number}", now=now)
+        assert job.token is not None
+        assert job == claimed(shown(after, now), job.token, job.worker_id or "", now + LEASE, now)
+    await settle_one(driver, Ack(job.lease, result=b"at last"), now=now)
+    await _reads(driver, settled(job, Ack(job.lease, result=b"at last"), now), now)
+
+
+async def test_settlements_of_one_call_do_not_disturb_each_other(driver: Driver) -> None:
+    """Y14: every settlement, of first and later runs, in one call; one of them is refused."""
+    queue, now = new_id(), START + SECOND
+    jobs = [
+        *await _running(driver, len(_SETTLEMENTS), has_past=True, queue=queue),
+        *await _running(driver, len(_SETTLEMENTS), has_past=False, queue=queue),
+    ]
+    ends = [end(job.lease) for job, end in zip(jobs, [*_SETTLEMENTS.values()] * 2, strict=True)]
+    wrong = await running(driver, queue=queue)
+    refused = Retry(Lease(wrong.id, WRONG_TOKEN, queue=queue), reason="not its own")
+    exchanged = await driver.exchange([refused, *ends], claim(queues=(new_id(),)), now=now)
+
+    assert isinstance(exchanged.settled[0], LeaseLost)
+    await _reads(driver, wrong, now)
+    for job, end, answer in zip(jobs, ends, exchanged.settled[1:], strict=True):
+        after = settled(job, end, now)
+        with row(type(end)):
+            assert isinstance(answer, Settled)
+            assert (answer.id, answer.state, answer.version) == (job.id, after.state, after.version)
+            await _reads(driver, after, now)
 
 
 async def test_an_expired_lease_ends_as_stalled_says(driver: Driver) -> None:
@@ -318,11 +378,26 @@ _SETTLEMENTS: dict[str, Callable[[Lease], Settlement]] = {
     "Retry at once": lambda lease: Retry(
         lease, reason="now", trace="in line 1", failure_kind="timeout", error_class="app.Late"
     ),
+    "Retry as given": lambda lease: Retry(
+        lease, run_at=START + HOUR, reason="as \x00 given", attempts=7, failed_at=START - HOUR
+    ),
     "Fail": lambda lease: Fail(lease, "broken", trace="in line 2", error_class="app.Broken"),
     "Stalled": lambda lease: Stalled(lease, "the process died"),
     "Cancelled": lambda lease: Cancelled(lease, "not wanted"),
     "Release": Release,
     "Release for later": lambda lease: Release(lease, delay=HOUR),
+}
+
+
+_AGAIN = ("Retry", "Retry at once", "Retry as given", "Stalled", "Release", "Release for later")
+"""Those that let a job run again, while it has stalls left."""
+
+_MORE: dict[str, Callable[[], dict[str, Any]]] = {
+    "a key": lambda: {"key": new_id().encode()},
+    "an idempotency key": lambda: {"idempotency_key": new_id().encode()},
+    "progress": dict,
+    "a lane": lambda: {"requires": "gpu", "priority": -3, "max_stalls": 1000, "max_attempts": 70_000},
+    "a run_at": lambda: {"run_at": START - MINUTE},
 }
 
 
@@ -333,12 +408,13 @@ async def _with_a_past(driver: Driver, *, runs: bool = False) -> JobRecord:
     return await reserve_one(driver, queues=(job.queue,)) if runs else job
 
 
-async def _three_running(driver: Driver, *, has_past: bool) -> list[JobRecord]:
-    """Three jobs of one claim, with their tokens; `has_past`: each was retried once."""
-    queue = new_id()
-    await driver.enqueue([new_job(queue=queue, **FULL) for _ in range(3)], now=START)
-    jobs = await reserve(driver, queues=(queue,), limit=3)
+async def _running(driver: Driver, count: int, *, has_past: bool, **options: Any) -> list[JobRecord]:
+    """Jobs of one claim, with their tokens; `has_past`: each was retried once."""
+    queue = options.setdefault("queue", new_id())
+    await driver.enqueue([new_job(**options) for _ in range(count)], now=START)
+    asked: dict[str, Any] = {"queues": (queue,), "limit": count, "lanes": ("any", "gpu")}
+    jobs = await reserve(driver, **asked)
     if has_past:
         await driver.settle([Retry(job.lease, reason="again") for job in jobs], now=START)
-        jobs = await reserve(driver, queues=(queue,), limit=3)
+        jobs = await reserve(driver, **asked)
     return jobs

@@ -1,28 +1,32 @@
--- Acks plain jobs, then claims jobs: one step.
+-- Settles attempts that concern no other job, then claims jobs: one step.
 --
 -- KEYS  data, idempotency ends; then per queue: list, ready, later, leases, done, wake; then, when asked for, the
 --       execute rates of each queue, of the harbor and of the worker; then the leases of further queues, which
 --       only the harbor's max_running needs
--- ARGV  epoch, now, number of queues, their names; number of acks, no id twice, and of groups of them, then per group:
+-- ARGV  epoch, now, number of queues, their names; number of groups of acks and of other settlements, no id twice; per group:
 --       queue, token, worker ('' if not given), number of results, the ids ('h' before each), the results ('' |
---       'r' result: of each, or none at all); then nothing more, or a claim: number of queues (the first ones),
+--       'r' result: of each, or none at all); per other settlement what settlements.py sends: queue, token, worker, 'h' id, state
+--       that the job will have, attempts ('+' how many more | number), '' | 'k' its run_at is kept | 'a' run_at | 'd' delay, end of
+--       the attempt's entry in the history, the rest of the story ('' keeps it), and behind the instant of this step more of it;
+--       then nothing more, or a claim: number of queues (the first ones),
 --       limit, lease in us, worker, token, whether the rates are there ('1'), rate count ('' for none), rate per,
 --       whether expired leases were dealt with ('1'), and what families owe, too ('2'), number of further leases ('' when they are not there), how many
 --       parts of the queue in other slots the caller knows ('' for none), number of lanes, lanes, types
--- Returns {now, 'epoch'} when nothing was done; else {now, per ack: version | 'N' not running | 'M' another token
---       | 'E' expired | 'S' a unit of work must decide, then why nothing was claimed: 'later' (an ack was left over),
+-- Returns {now, 'epoch'} when nothing was done; else {now, per settlement: 8 times its version and 0 ready, 1 scheduled, 3 completed
+--       or 4 failed | 'N' not running | 'M' another token
+--       | 'E' expired | 'S' a unit of work must decide, then why nothing was claimed: 'later' (one was left over),
 --       'expired', 'owed' (consequences of families come first), 'rates', 'leases' (call again with their keys), 'parts' (this queue
 --       of a cluster has jobs in other slots that the caller does not know); or 'jobs', how many, the ids of entries that were dropped
 --       because they have no record, and per job: id, head, body; then per job with more to it: its number, story,
 --       scoped key, and '' or what `family_fields` returns. The head of a job that never ran and has no flags is the one before this step.
--- With an ack left over or an expired lease nothing is claimed: those come first.
--- Repeats for speed: `settle_one` and `end` in drivers/lifecycle.py for acks of plain jobs, `claimed` in
+-- With a settlement left over or an expired lease nothing is claimed: those come first.
+-- Repeats for speed: `settle_one` and `end` in drivers/lifecycle.py for jobs alone, `claimed` in
 -- model/transitions.py, `may_take` in model/speculation.py.
 
 local data, now = KEYS[1], clock(ARGV[2])
 local queue_count = tonumber(ARGV[3])
 local at = 4 + queue_count
-local ack_count, group_count = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
+local group_count, other_count = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
 at = at + 2
 local reply, size = { text(now) }, 1
 local now8 = us(now)
@@ -53,6 +57,12 @@ for g = 1, group_count do
   groups[g] = group
   at = at + 5 + results
 end
+local others, first_other = at, last
+for i = 1, other_count do
+  fields[last + i] = ARGV[at + 3]
+  at = at + 10
+end
+last = last + other_count
 local known
 if last <= 3000 then
   known = call('HMGET', data, unpack(fields))
@@ -73,7 +83,7 @@ for queue = 1, queue_count do
   rules[queue] = rules_in(known[1 + 2 * queue]) or false
 end
 
--- ------------------------------------------------------------------ acks
+-- ------------------------------------------------------------------ settlements
 
 local sets, s, deletes, d, ends = {}, 0, {}, 0, {}
 local by_queue = {}
@@ -148,12 +158,14 @@ local function set_of(queue)
   return set
 end
 
+local COMPLETED_TAIL = '\169completed\192\192' -- MessagePack: the outcome, no error, no class
+
 -- Jobs of one claim share the start and the end of their heads, which are decoded once.
 local function ack_group(group)
   local queue, set = group.queue, set_of(group.queue)
   local token, worker_id, name = group.token, group.worker_id, ARGV[3 + queue]
   local places, listed, n, forget = set.places, set.listed, set.n, set.forget
-  local front, new_front, version, flags, back, new_back, refusal, is_of_family
+  local front, new_front, version, flags, back, new_back, refusal, is_of_family, is_later_run
 
   -- Repeats `settled` in model/transitions.py for an Ack.
   local function look_at_front(head)
@@ -166,17 +178,16 @@ local function ack_group(group)
     new_front = state == RUNNING + in_family and pack('>BBBI4I8', COMPLETED + in_family, flags, rank, version, now)
   end
 
-  -- Checks the lease: nil if it is valid, else the answer, as `lease_error` in model/transitions.py. Only a first
-  -- start is plain.
+  -- Checks the lease: nil if it is valid, else the answer, as `lease_error` in model/transitions.py.
   local function look_at_back(head)
     back = sub(head, 48)
     local worker_end = 45 + byte(back, 45)
-    new_back = sub(back, 1, 20) .. now8 .. token .. '\0'
+    new_back, is_later_run = sub(back, 1, 20) .. now8 .. token .. '\0', sub(back, 1, 4) ~= '\0\0\0\1'
     if sub(back, 29, 44) ~= token or (worker_id ~= '' and worker_id ~= sub(back, 46, worker_end)) then
       return 'M'
     elseif unpack_from('>I8', back, 21) <= now then
       return 'E'
-    elseif sub(back, 1, 4) ~= '\0\0\0\1' or sub(back, worker_end + 1) ~= name then
+    elseif sub(back, worker_end + 1) ~= name then
       return 'S'
     end
   end
@@ -196,6 +207,9 @@ local function ack_group(group)
     end
     if refusal then
       return refusal
+    end
+    if is_later_run and band(flags, STORY) == 0 then
+      return 'S' -- it has no history yet
     end
     if is_of_family then
       local parent = nil
@@ -221,7 +235,12 @@ local function ack_group(group)
         deletes[d + 1], deletes[d + 2], deletes[d + 3], deletes[d + 4] = 's' .. id, 'p' .. id, 'K' .. id, 'I' .. id
         d = d + 4
       end
-      return version
+      return 8 * version + COMPLETED
+    end
+    if is_later_run then
+      local name = 's' .. sub(field, 2)
+      sets[s + 1], sets[s + 2] = name, story_with(call('HGET', data, name), head, now8, COMPLETED_TAIL, '')
+      s = s + 2
     end
     sets[s + 1], sets[s + 2] = field, new_front .. sub(head, 16, 47) .. new_back
     s = s + 2
@@ -230,7 +249,7 @@ local function ack_group(group)
       s = s + 2
     end
     listed[2 * n - 1], listed[2 * n] = 2 * SECTION + unpack_from('>I8', head, 24), field
-    return version
+    return 8 * version + COMPLETED
   end
 
   local first, results = group.first, group.results
@@ -261,15 +280,165 @@ local function apart(set, done)
   return others, #others
 end
 
-if ack_count > 0 then
+-- Whether the end of a failed job of this queue is more than its own.
+local function fails_alone(queue)
+  local own = rules[queue]
+  local kept = own and own[RETENTION] or harbor and harbor[RETENTION]
+  return not (own and own[FAIL_QUEUE] or harbor and harbor[FAIL_QUEUE]) and not (kept and kept[2] == 0)
+end
+
+-- The slot of a job's key; nil when it has none, false when a job is blocked behind it.
+local function slot_of(id, flags)
+  if band(flags, KEYED) == 0 then
+    return nil
+  end
+  local slot = 'k' .. (call('HGET', data, 'K' .. id) or '')
+  return #(call('HGET', data, slot) or '') <= 17 and slot
+end
+
+-- The line of a job, from its body.
+local NUMBER_SIZES = { [0xcc] = 2, [0xcd] = 3, [0xce] = 5, [0xcf] = 9 }
+local function line_in(body)
+  local _, queue_end = text_at(body, 2)
+  local lane, type_name = 'any', sub(body, text_at(body, queue_end + 1))
+  if byte(body, 1) - 0x90 > 5 then
+    local _, at = payload_in(body)
+    for _ = 1, 2 do
+      at = at + (NUMBER_SIZES[byte(body, at)] or 1)
+    end
+    lane = sub(body, text_at(body, at))
+  end
+  return lane .. '\0' .. type_name .. '\0'
+end
+
+-- What jobs that wait again add to a queue; written once for all of them.
+local again = {}
+local function again_in(queue)
+  local set = again[queue]
+  if not set then
+    set = { left = {}, ready = {}, later = {}, lines = {}, n = 0, r = 0, t = 0 }
+    again[queue] = set
+  end
+  return set
+end
+
+-- A job that waits again: its entry is that of `entry_of` in keys.py.
+local function enter(set, id, body, rank, seq8, created8, run_at)
+  local line = line_in(body)
+  local entry = line .. string.char(rank) .. (run_at and us(run_at) or created8) .. seq8 .. id
+  if run_at and run_at > now then
+    set.later[set.t + 1], set.later[set.t + 2] = text(run_at), entry
+    set.t = set.t + 2
+  else
+    set.ready[set.r + 1], set.ready[set.r + 2] = '0', entry
+    set.r = set.r + 2
+    set.lines[line] = true
+  end
+end
+
+local function write_again(queue, set)
+  each_part('ZREM', key_of(queue, LEASES), set.left, set.n)
+  if set.t > 0 then
+    each_part('ZADD', key_of(queue, LATER), set.later, set.t)
+    wake(key_of(queue, WAKE)) -- listeners that wait for a due time must learn of an earlier one
+  end
+  if set.r > 0 then
+    local lines, is_changed = with_lines(known[2 + 2 * queue], set.lines)
+    if is_changed then
+      call('HSET', data, 'Q' .. ARGV[3 + queue], lines)
+      known[2 + 2 * queue] = lines
+    end
+    each_part('ZADD', key_of(queue, READY), set.ready, set.r)
+    wake(key_of(queue, WAKE))
+  end
+end
+
+-- A Retry, Release or Fail. What it does to any job comes decided by `settled` in model/transitions.py; this adds what only the
+-- record can say, as `settled` does, and repeats `lease_error` in model/transitions.py.
+local function settle_other(from, head)
+  local queue, token, worker_id, field = tonumber(ARGV[from]), ARGV[from + 1], ARGV[from + 2], ARGV[from + 3]
+  if not head then
+    return 'N'
+  end
+  local state, flags, rank, version, _, attempts = unpack_from('>BBBI4I8I4', head)
+  if state ~= RUNNING then
+    return state == RUNNING + FAMILY and 'S' or 'N'
+  end
+  local worker_end = 92 + byte(head, 92)
+  if sub(head, 76, 91) ~= token or (worker_id ~= '' and worker_id ~= sub(head, 93, worker_end)) then
+    return 'M'
+  elseif unpack_from('>I8', head, 68) <= now then
+    return 'E'
+  elseif band(flags, COPY + CANCEL + COPIED) ~= 0 or sub(head, worker_end + 1) ~= ARGV[3 + queue] then
+    return 'S'
+  end
+  local after, more, when = tonumber(ARGV[from + 4]), ARGV[from + 5], ARGV[from + 6]
+  local id, is_over = sub(field, 2), after ~= WAITING
+  local slot = slot_of(id, flags)
+  if slot == false or (is_over and not fails_alone(queue)) then
+    return 'S'
+  end
+  local body, story = unpack(call('HMGET', data, 'b' .. id, 's' .. id))
+  if not body then
+    return 'S'
+  end
+
+  attempts = sub(more, 1, 1) == '+' and attempts + tonumber(sub(more, 2)) or tonumber(more)
+  local run_at = unpack_from('>I8', head, 40) - 1
+  if not is_over and when ~= 'k' then
+    run_at = when == '' and -1 or tonumber(sub(when, 2)) + (byte(when) == 100 and now or 0) -- 'd'
+  end
+  local rest, behind = ARGV[from + 8], ARGV[from + 9]
+  if behind ~= '' then
+    rest = rest .. '\207' .. now8 .. behind
+  end
+  sets[s + 1], sets[s + 2] = 's' .. id, story_with(story, head, now8, ARGV[from + 7], rest)
+  sets[s + 3], sets[s + 4] = field, pack('>BBBI4I8I4', after, bit.bor(flags, STORY), rank, version + 1, now, attempts)
+    .. sub(head, 20, 39) .. us(run_at + 1) .. sub(head, 48, 67) .. us(is_over and now or 0) .. token .. '\0'
+  s = s + 4
+  local set = again_in(queue)
+  set.n = set.n + 1
+  set.left[set.n] = field
+  if is_over then
+    if slot then
+      deletes[d + 1] = slot
+      d = d + 1
+    end
+    if band(flags, REMEMBERED) ~= 0 then
+      remember_for_a_day(id)
+    end
+    call('ZADD', key_of(queue, LIST), 3 * SECTION + unpack_from('>I8', head, 24), field)
+    call('ZADD', key_of(queue, DONE), '0', 'f' .. now8 .. field)
+    return 8 * (version + 1) + after
+  end
+  if slot then
+    sets[s + 1], sets[s + 2] = slot, 'w' .. id
+    s = s + 2
+  end
+  enter(set, id, body, rank, sub(head, 24, 31), sub(head, 32, 39), run_at >= 0 and run_at)
+  return 8 * (version + 1) + (run_at > now and 1 or 0)
+end
+
+if last > before then
   for g = 1, group_count do
     ack_group(groups[g])
+  end
+  for i = 1, other_count do
+    local answer = settle_other(others + 10 * (i - 1), known[first_other + i])
+    if answer == 'S' then
+      has_left_over = true
+    end
+    size = size + 1
+    reply[size] = answer
   end
   each_part('HSET', data, sets, s)
   each_part('HDEL', data, deletes, d)
   each_part('ZADD', KEYS[2], ends, #ends)
   for parent, count in pairs(ended_of) do
     call('HINCRBY', data, 'O' .. parent, -count)
+  end
+  for queue, set in pairs(again) do
+    write_again(queue, set)
   end
   for queue, set in pairs(by_queue) do
     each_part('ZREM', key_of(queue, LEASES), set.places, set.n)

@@ -85,16 +85,28 @@ local function with_lines(lines, more)
   return lines, is_changed
 end
 
--- A body (MessagePack: an array of queue, type, payload ...) with an empty payload.
-local function without_payload(body)
-  local at = 2
-  for _ = 1, 2 do
-    local sign = byte(body, at)
-    at = at + (sign == 0xd9 and 2 + byte(body, at + 1) or 1 + sign - 0xa0)
+-- A body is MessagePack: an array of queue, type, payload, max_stalls, max_attempts, requires ...; trailing ones are left out.
+-- Where a short text in it begins and ends.
+local function text_at(body, at)
+  local sign = byte(body, at)
+  if sign == 0xd9 then
+    return at + 2, at + 1 + byte(body, at + 1)
   end
+  return at + 1, at + sign - 0xa0
+end
+
+-- Where the payload of a body begins, and what comes behind it.
+local function payload_in(body)
+  local _, queue_end = text_at(body, 2)
+  local _, type_end = text_at(body, queue_end + 1)
+  local at = type_end + 1
   local sign = byte(body, at)
   local size, form = 2 ^ (sign - 0xc4), ({ [0xc4] = '>I1', [0xc5] = '>I2', [0xc6] = '>I4' })[sign]
-  local behind = at + 1 + size + unpack_from(form, body, at + 1)
+  return at, at + 1 + size + unpack_from(form, body, at + 1)
+end
+
+local function without_payload(body)
+  local at, behind = payload_in(body)
   return sub(body, 1, at - 1) .. '\196\0' .. sub(body, behind)
 end
 
