@@ -93,7 +93,7 @@ alerts:  ## Check the alert rules and run their tests (needs promtool)
 	@promtool check rules deploy/prometheus/alerts.yml
 	@promtool test rules deploy/prometheus/alerts_test.yml
 
-manifests: env  ## Check the files for Kubernetes against its own schemas
+manifests: env  ## Check the files for Kubernetes, Compose and GitHub (fetches its checkers the first time)
 	@$(python) tools/manifests.py
 
 constraints:  ## Renew constraints.txt from pyproject.toml (needs uv)

@@ -33,6 +33,14 @@ STORES = {
     "PostgreSQL": "Postgres beside its peers",
     "PostgreSQL, a million jobs waiting": "Postgres beside its peers, 1,000,000 jobs waiting",
 }
+COLUMNS = {
+    "1 worker process": "1 proc",
+    "2 worker processes": "2 proc",
+    "enqueued one by one": "1-by-1",
+    "pick-up, ms": "pick-up",
+    "memory, MiB": "RSS",
+}
+"""What the comparison shows, with a part of the heading that the results have."""
 _LEFT_OUT = re.compile(r"ceiling-|taskharbor-\w+-(?:full|async|delete)")
 
 
@@ -78,20 +86,25 @@ def _store(name: str, section: str) -> str:
     [run] = re.findall(r"^(\d{4}-\d\d-\d\d, .*), commit", section, re.MULTILINE)
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in _table(section)]
     head, peers = rows[0], [row for row in rows[2:] if not _LEFT_OUT.match(row[0])]
-    one, two = (next(at for at, cell in enumerate(head) if f"{n} proc" in cell) for n in (1, 2))
-    kept = [(row[0], _rate(row[one]), _rate(row[two])) for row in peers]
+    columns = {title: at for title, part in COLUMNS.items() if (at := _column(head, part)) is not None}
+    kept = [[_peer(row[0]), *(_figure(row[at]) for at in columns.values())] for row in peers]
     kept.sort(key=lambda row: -_number(row[2]))
     lines = [f"### {name}", "", f"{run}.", ""]
-    lines += ["| queue | 1 worker process | 2 worker processes |", "|---|---|---|"]
-    return "\n".join([*lines, *(f"| {_peer(peer)} | {a} | {b} |" for peer, a, b in kept), ""])
+    lines += [f"| {' | '.join(['queue', *columns])} |", "|---" * (len(columns) + 1) + "|"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in kept), ""])
+
+
+def _column(head: list[str], part: str) -> int | None:
+    return next((at for at, cell in enumerate(head) if part in cell), None)
 
 
 def _table(section: str) -> list[str]:
     return [line for line in section.splitlines() if line.startswith("|")]
 
 
-def _rate(cell: str) -> str:
-    return cell.split(" (", maxsplit=1)[0]
+def _figure(cell: str) -> str:
+    """Without the ratio to others, and of several percentiles the median."""
+    return re.split(r" \(| / ", cell, maxsplit=1)[0]
 
 
 def _number(rate: str) -> float:
@@ -174,7 +187,7 @@ def versions() -> str:
         ("macOS", f"all of it, on Python {macos}", "–", "–"),
         ("Windows", "importing and enqueueing", "workers and the server in WSL 2", "workers and the server"),
     ]
-    head = ["| | tested in CI | expected to work | refused |", "|---|---|---|---|"]
+    head = ["| what | tested in CI | expected to work | refused |", "|---|---|---|---|"]
     return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows), ""])
 
 
