@@ -335,8 +335,7 @@ class Attempts(Leases):
                 await transaction.commit()
             on_settled(answer)
         if step is not None:
-            self._is_owing = self._is_owing or step.owes
-            await self._look_behind(step, now)
+            await self._carry_on(step, now)
 
     async def _ack_in(
         self, connection: Any, ack: Ack, now: datetime | None
@@ -351,11 +350,11 @@ class Attempts(Leases):
                 state = JobState.COMPLETED if done is None else STATES[states[0]]
                 return Settled(ack.lease.job_id, state, at, versions[0]), None
         try:
-            async with connection.transaction():  # a savepoint: after an error its locks are free
-                return (await self._settle_in(connection, [0], [ack], now))[0], None
+            return (await self._settle_in(connection, [0], [ack], now))[0], None
         except HasFamily:
-            [answer], step = await self._family_step_on(
-                connection, [ack.lease.job_id], now, lambda jobs: _settle(jobs, [ack])
+            ids = [ack.lease.job_id]
+            [answer], step = await self._family_step_in(
+                connection, ids, now, lambda jobs: _settle(jobs, [ack])
             )
             return answer, step
 

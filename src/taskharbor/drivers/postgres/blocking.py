@@ -20,7 +20,7 @@ from taskharbor.drivers.postgres.address import Address
 from taskharbor.drivers.postgres.blocking_connection import BlockingConnection, connected, instant_in
 from taskharbor.drivers.postgres.families import KnownJobs, arrival_of, trusted_ids
 from taskharbor.drivers.postgres.family_step import FamilyStep
-from taskharbor.drivers.postgres.faults import FOREIGN, RETRYABLE, is_known_id, ours, sqlstate
+from taskharbor.drivers.postgres.faults import FOREIGN, RETRYABLE, Busy, is_known_id, ours, sqlstate
 from taskharbor.drivers.postgres.statements import (
     ONE_FORMATS,
     Statements,
@@ -65,9 +65,10 @@ class Blocking:
     def enqueue_family(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
         """Jobs of which some have bonds, in a transaction of its own."""
 
+        step = FamilyStep(self._statements)
+
         def store(line: BlockingConnection, trusted: Collection[str] = ()) -> list[Enqueued]:
             with line.transaction():
-                step = FamilyStep(self._statements)
                 return asked_in(line, arrival_of(step, jobs, None, now, trusted=trusted))
 
         try:
@@ -117,6 +118,9 @@ class Blocking:
         for left in reversed(range(_TRIES)):
             try:
                 return self._once(call)
+            except Busy:
+                if not left:
+                    raise
             except (psycopg.Error, DriverError) as error:  # ours: of a statement inside a transaction
                 if not left or sqlstate(error.__cause__ or error) not in RETRYABLE:
                     raise

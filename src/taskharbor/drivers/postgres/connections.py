@@ -3,7 +3,7 @@
 No session state: whatever a connection was used for, the next user finds it as new, also behind a
 pooler in transaction mode. The one exception is the connection that listens (wakeups.py): it is lent out,
 too, when no other is idle, so that an idle worker needs no other. What a busy time opened is closed when it
-has not been needed for a while. Serialisation failures and deadlocks are tried again in here.
+has not been needed for a while. What the server has undone, as after a serialisation failure, is tried again.
 
 Names in our statements mean what the server itself means by them: the search_path of our sessions holds
 nothing else, so functions and operators that others create in `public` are never called by us.
@@ -22,7 +22,7 @@ import asyncpg
 from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.postgres.address import Address
 from taskharbor.drivers.postgres.array_types import Connection
-from taskharbor.drivers.postgres.faults import FOREIGN, RETRYABLE, ours, sqlstate, translated
+from taskharbor.drivers.postgres.faults import FOREIGN, RETRYABLE, Busy, ours, sqlstate, translated
 from taskharbor.drivers.postgres.statements import Statements
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
@@ -167,6 +167,9 @@ class Connections:
         for left in reversed(range(_TRIES)):
             try:
                 return await self._once(step, urgent)
+            except Busy:
+                if not left:
+                    raise
             except FOREIGN as error:
                 if left and (sqlstate(error) in RETRYABLE or _may_ask_again(error, writes)):
                     continue

@@ -76,8 +76,6 @@ class Families(Handle):
         step = FamilyStep(self._sql)
 
         async def enqueue(connection: Any) -> list[Enqueued]:
-            nonlocal step
-            step = FamilyStep(self._sql)
             return await answered(connection, arrival_of(step, jobs, by, now, trusted=trusted))
 
         answers = await self._connections.step(enqueue)
@@ -170,24 +168,19 @@ class Families(Handle):
         self, ids: Sequence[str], now: datetime | None, change: Callable[[FamilyStep], _T], *, seqs: int = 0
     ) -> tuple[_T, FamilyStep]:
         """The step without what follows from it."""
-
-        async def step(connection: Any) -> tuple[_T, FamilyStep]:
-            return await self._family_step_on(connection, ids, now, change, seqs=seqs)
-
-        return await self._connections.step(step)
-
-    async def _family_step_on(
-        self,
-        connection: Any,
-        ids: Sequence[str],
-        now: datetime | None,
-        change: Callable[[FamilyStep], _T],
-        *,
-        seqs: int = 0,
-    ) -> tuple[_T, FamilyStep]:
-        """The step on a connection that has a transaction open, which goes on."""
         done = FamilyStep(self._sql)
-        return await answered(connection, done.asked(ids, now, change, seqs=seqs)), done
+
+        async def step(connection: Any) -> _T:
+            return await answered(connection, done.asked(ids, now, change, seqs=seqs))
+
+        return await self._connections.step(step), done
+
+    async def _family_step_in(
+        self, connection: Any, ids: Sequence[str], now: datetime | None, change: Callable[[FamilyStep], _T]
+    ) -> tuple[_T, FamilyStep]:
+        """The step inside a transaction of the caller's. What follows from it is left for after the commit."""
+        step = FamilyStep(self._sql, carries=False, in_transaction=True)
+        return await answered(connection, step.asked(ids, now, change)), step
 
     async def _carry_on(self, step: FamilyStep, now: datetime | None) -> None:
         """What a step has left to do, up to a limit. The step itself is stored, whatever becomes of this."""
@@ -259,15 +252,11 @@ class Families(Handle):
         step = FamilyStep(self._sql)
 
         async def carry_out(connection: Any) -> int:
-            nonlocal step
-            step = FamilyStep(self._sql)
             rows = await connection.fetch(self._sql["next_owed"], limit)
             if not rows:
                 return 0
-            ids = step.take_owed(rows, limit)
-            return await answered(
-                connection, step.asked(ids, now, lambda jobs: families.carry_out(jobs, limit))
-            )
+            asked = step.asked((), now, lambda jobs: families.carry_out(jobs, limit), owed=(rows, limit))
+            return await answered(connection, asked)
 
         looked = await self._connections.step(carry_out)
         self._untold += take_told(step)
@@ -340,6 +329,7 @@ def arrival_of(
         once=[(job.queue, job.idempotency_key, job.id) for job in jobs if job.idempotency_key is not None],
         queues=sorted({job.queue for job in jobs}),
         seqs=len(jobs),
+        keys=[(job.queue, job.key) for job in jobs if job.key is not None],
         admits=lambda: spending,
         always_wake=always_wake,
     )
@@ -361,7 +351,8 @@ def trusted_ids(jobs: Sequence[NewJob]) -> set[str]:
 
 def stored_in(statements: Statements, jobs: Sequence[NewJob], now: datetime | None) -> Asked[list[Enqueued]]:
     """The same in a transaction of the caller's, who commits: nothing is carried out in it."""
-    return arrival_of(FamilyStep(statements, carries=False), jobs, None, now, always_wake=True)
+    step = FamilyStep(statements, carries=False, in_transaction=True)
+    return arrival_of(step, jobs, None, now, always_wake=True)
 
 
 def _named_by(jobs: Iterable[NewJob]) -> list[str]:

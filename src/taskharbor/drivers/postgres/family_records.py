@@ -36,8 +36,12 @@ class FamilyRecords(UnitOfWork):
 
     def __init__(self, statements: Statements, *, carries: bool = True) -> None:
         """`carries`: consequences within these trees are part of the step; else all of them are owed."""
-        super().__init__(None, statements)
         self._carries = carries
+        self._forget(statements)
+
+    def _forget(self, statements: Statements) -> None:
+        """Begin a transaction: forget what one before it has read."""
+        super().__init__(None, statements)
         self._roots: list[str] = []
         self._locked: set[str] = set()
         self._absent: set[str] = set()
@@ -179,7 +183,22 @@ class FamilyRecords(UnitOfWork):
 
     def has_children(self, job_id: str) -> bool:
         job = self.get(job_id)
-        return job is None or (bool(family_of(job).total) and bool(self.children(job_id, 1)))
+        if job is None or not family_of(job).total:
+            return job is None
+        return bool(self._new_children(job_id)) or self._has_stored_children(job_id)
+
+    def _has_stored_children(self, job_id: str) -> bool:
+        """Their ids are enough: whole records would be locked."""
+        cursor = 0
+        while True:
+            limit, rows = self._pages.get(("children", job_id, cursor), (0, []))
+            if not limit:
+                raise Missing(page=("children", job_id, cursor, 1))
+            if any(name not in self._gone for name, _ in rows):
+                return True
+            if len(rows) < limit:
+                return False
+            cursor = rows[-1][1]
 
     def past_deadline(self, limit: int) -> list[JobRecord]:
         raise NotImplementedError("the caller locks those first")

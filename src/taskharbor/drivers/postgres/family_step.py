@@ -5,9 +5,13 @@ memory ends the run: what is missing is read, and the rules run again from the b
 they were stored. So a step is nothing but questions and answers, on a connection of any library:
 `asked` is a generator of statements, and its caller sends the rows.
 
-**Locks.** The row of a root in `family` is the lock of its tree, and `lock_families` takes those of all trees
-that take part before any other lock, by id. Within a locked tree, jobs are locked as they are needed. Jobs of
-other trees are only read; a change that is due there is owed, and made by a step that begins with its lock.
+**Locks.** The row of a root in `family` is the lock of its tree. `lock_step` takes those of all trees that
+take part, then the jobs, all in the order of docs/reference/postgres.md. No other statement of a step waits:
+what the rules need besides, `widen_step` locks without waiting. If another session has it, the step
+is `Busy`: it lets go of everything and begins again with all that it has needed so far.
+
+Jobs of other trees are only read; a change that is due there is owed, and made by a step that begins with its
+lock.
 """
 
 from __future__ import annotations
@@ -26,8 +30,9 @@ from taskharbor.drivers.postgres.family_rows import (
     new_row,
     record_in,
 )
+from taskharbor.drivers.postgres.faults import Busy
 from taskharbor.drivers.postgres.rows import IS_CHILD, IS_RELATED
-from taskharbor.drivers.postgres.statements import as_array
+from taskharbor.drivers.postgres.statements import Statements, as_array
 from taskharbor.drivers.postgres.unit_of_work import Key, body_of, inserted, is_other_work
 from taskharbor.model.checks import is_id
 from taskharbor.model.clock import instant
@@ -38,6 +43,7 @@ from taskharbor.model.state import TERMINAL, JobState
 from taskharbor.model.transitions import waiting_state
 
 _T = TypeVar("_T")
+_TRIES = 4  # then it waits, and the server ends a circle if there is one
 
 
 class Ask(NamedTuple):
@@ -53,6 +59,13 @@ Asked = Generator[Ask, Sequence[Any], _T]
 class FamilyStep(FamilyRecords):
     """Some trees of a store at one instant, under lock until the transaction ends."""
 
+    def __init__(self, statements: Statements, *, carries: bool = True, in_transaction: bool = False) -> None:
+        """`in_transaction`: of the caller's. It cannot begin again, and waits for what it needs later."""
+        super().__init__(statements, carries=carries)
+        self._wanted: dict[str, None] = {}
+        self._wanted_keys: dict[Key, None] = {}
+        self._tries_left = 0 if in_transaction else _TRIES
+
     # ------------------------------------------------------------------ questions and answers
 
     def asked(
@@ -64,27 +77,31 @@ class FamilyStep(FamilyRecords):
         once: Sequence[tuple[str, bytes, str]] = (),
         queues: Sequence[str] = (),
         seqs: int = 0,
-        key: Key | None = None,
+        keys: Iterable[Key] = (),
         admits: Callable[[], Sequence[NewJob]] | None = None,
         always_wake: bool = False,
         new_ids: Iterable[str] = (),
+        owed: tuple[Sequence[Any], int] | None = None,
     ) -> Asked[_T]:
         """The whole step: lock, change, write. `admits`: the new jobs that spend rates, after the change.
 
         `new_ids`: of children that are trusted to be new; if one is known, the step fails (`KNOWN_ID`).
+        `owed`: rows of `next_owed` to be carried out, and for how many jobs.
         """
-        keys = msgspec.json.encode(once).decode() if once else None
-        ids = list(dict.fromkeys(ids))
+        self._forget(self._sql)
+        given = [] if owed is None else self.take_owed(*owed)
+        ids = list(dict.fromkeys([*ids, *given, *self._wanted]))
+        self._wanted.update(dict.fromkeys(ids))
+        self._wanted_keys.update(dict.fromkeys(keys))
         new_ids = set(new_ids)
         rows = yield Ask(
-            self._sql["lock_families"],
-            [_array(ids), *(key or (None, None)), keys, list(queues), seqs, now],
+            self._sql["lock_step"],
+            [_array(ids), *self._key_arrays(), _json_or_none(once), list(queues), seqs, now],
         )
         self._read_first(rows)
         self._absent.update(set(ids) - self._stored.keys() - self._aliases.keys())
         self._absent.update(new_ids)
-        if key is not None:
-            self._known_keys.add(key)
+        self._known_keys.update(self._wanted_keys)
         answer = yield from self._changed(change)
         if admits is not None and self._has_rates() and (new := admits()):
             refused = yield Ask(
@@ -114,15 +131,24 @@ class FamilyStep(FamilyRecords):
             rows = yield Ask(self._sql["family_page"], list(missing.page))
             self._keep_page(missing.page, [(row[0], row[1]) for row in rows])
             return
+        self._wanted.update(dict.fromkeys(missing.ids))
+        if missing.key is not None:
+            self._wanted_keys[missing.key] = None
+            raise Busy
         rows = yield Ask(
-            self._sql["more_families"],
-            [_array(missing.ids), as_array(self._roots), *(missing.key or (None, None))],
+            self._sql["widen_step"],
+            [_array(missing.ids), as_array(self._roots), not self._tries_left],
         )
+        if not rows:
+            self._tries_left = max(0, self._tries_left - 1)
+            raise Busy
         self._read_keys(msgspec.json.decode(rows[0][0])[0])
         self._read_jobs(rows[1:])
         self._absent.update(set(missing.ids) - self._stored.keys())
-        if missing.key is not None:
-            self._known_keys.add(missing.key)
+
+    def _key_arrays(self) -> tuple[list[str], list[bytes]]:
+        """The keys of new jobs, as two arguments."""
+        return [queue for queue, _ in self._wanted_keys], [key for _, key in self._wanted_keys]
 
     def _read_first(self, rows: Sequence[Any]) -> None:
         at, aliases, keys, settings, roots, once, seqs = msgspec.json.decode(rows[0][0])
@@ -166,8 +192,10 @@ class FamilyStep(FamilyRecords):
             self._links[job.id] = _with_bonds(job, self._links.get(job.id, 0))
         related = [job for job in touched.values() if self._links.get(job.id, 0) & IS_RELATED]
         changed = [job for job in touched.values() if job.id in self._stored and self._is_changed(job)]
+        changed.sort(key=self._place_among_ended)
         new = [job for job in self._written.values() if job.id not in self._stored]
         step = {
+            "remembered": self._remembered_jobs(),
             "ended": self._ended,
             "revived": self._revived,
             "merged": self._merged,
@@ -248,6 +276,10 @@ class FamilyStep(FamilyRecords):
             for no, note in enumerate(job.notes)
             if note.name not in known
         ]
+
+
+def _json_or_none(value: Sequence[Any]) -> str | None:
+    return msgspec.json.encode(value).decode() if value else None
 
 
 def _array(ids: Iterable[str]) -> str:

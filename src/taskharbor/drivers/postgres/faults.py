@@ -35,6 +35,14 @@ FOREIGN = (
 RETRYABLE = frozenset({"40001", "40P01"})
 """Serialisation failure and deadlock: the server undid everything and says so."""
 
+
+class Busy(DriverUnavailable):
+    """Somebody else has what a transaction needs and must not wait for: it is undone, and begins again."""
+
+    def __init__(self) -> None:
+        super().__init__("other calls hold jobs that this one needs; nothing was written", done=False)
+
+
 KNOWN_ID = "23505"
 """What an enqueue of jobs that were taken for new says when one is known."""
 

@@ -42,7 +42,7 @@ _BODY = ("type", "payload", "headers", "timeout", "max_attempts", "max_stalls", 
 
 
 class HasFamily(Exception):
-    """A job that a step would lock is of a family: `FamilyStep` takes its locks in another order."""
+    """A job of the step is of a family: `FamilyStep` locks its tree first."""
 
 
 class UnitOfWork:
@@ -70,9 +70,10 @@ class UnitOfWork:
         self, ids: Iterable[str], now: datetime | None, key: Key | None = None, *, seqs: int = 0
     ) -> None:
         """Lock and read these jobs, those of a key, and whatever is linked to them; draw so many seqs."""
-        facts, *rows = await self._connection.fetch(
-            self._sql["lock_jobs"], list(ids), *(key or (None, None)), now
-        )
+        rows = await self._connection.fetch(self._sql["lock_jobs"], list(ids), *(key or (None, None)), now)
+        if not rows:
+            raise HasFamily
+        facts, *rows = rows
         self.now = facts[-2]
         aliases, keys, settings = msgspec.json.decode(facts[-1])
         self._aliases = dict(aliases or ())
@@ -177,6 +178,8 @@ class UnitOfWork:
     async def write(self) -> None:
         """Store every change."""
         run = self._connection
+        if remembered := self._remembered_jobs():
+            await run.execute(self._sql["lock_idempotency"], remembered)
         if self._ended:
             until = self.now + IDEMPOTENCY_WINDOW
             await run.executemany(self._sql["end_keys"], [(job_id, until) for job_id in self._ended])
@@ -186,7 +189,7 @@ class UnitOfWork:
             await run.executemany(self._sql["merge_away"], self._merged)
         if self._dropped:
             await run.execute(self._sql["drop_jobs"], self._dropped)
-        changed = [job for job in self._written.values() if job.id in self._stored]
+        changed = self._changed_jobs()
         bodies = [body_of(job) for job in changed if is_other_work(job, self._stored[job.id])]
         if bodies:  # before the states: a job is in the line of its type
             await run.executemany(self._sql["write_job"], bodies)
@@ -203,6 +206,25 @@ class UnitOfWork:
             await run.execute(self._sql["wake"], sorted(woken))
         if self._cancels:
             await run.executemany(self._sql["notify_cancel"], self._cancels)
+
+    def _remembered_jobs(self) -> list[str]:
+        """Jobs whose idempotency keys are written."""
+        merged = [job_id for job_id, _ in self._merged if self._links.get(job_id, 0) & IS_REMEMBERED]
+        return [*self._ended, *self._revived, *merged]
+
+    def _changed_jobs(self) -> list[JobRecord]:
+        """Those that were stored before, with those first that had ended, by queue, state and end.
+
+        They leave rows of `finished` and `child_end`, which they share: everybody locks those in this order.
+        """
+        changed = [job for job in self._written.values() if job.id in self._stored]
+        return sorted(changed, key=self._place_among_ended)
+
+    def _place_among_ended(self, job: JobRecord) -> tuple[bool, str, int, float]:
+        before = self._stored[job.id]
+        if before.finished_at is None:
+            return True, "", 0, 0.0
+        return False, before.queue, CODES[before.state], before.finished_at.timestamp()
 
     def _holders(self, key: Key) -> tuple[str | None, str | None]:
         """Who holds a key now, and who is blocked behind it."""

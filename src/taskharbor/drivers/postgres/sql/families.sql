@@ -1,16 +1,16 @@
 -- Steps of families: they lock and read what takes part, drivers/families.py decides, and one statement writes it back. Enqueues
 -- run on callers' connections, too, with whatever search_path they have: so every name says where it is.
 
--- name: lock_families
--- $1 ids  $2 queue and $3 key of a key, or nulls  $4 idempotency keys  $5 queues with rates  $6 how many numbers  $7 now
-select o from {schema}.lock_families(
-    $1::pg_catalog.text::pg_catalog.uuid[], $2::pg_catalog.text, $3::pg_catalog.bytea, $4::pg_catalog.text::pg_catalog.jsonb,
+-- name: lock_step
+-- $1 ids  $2 queues and $3 keys of new jobs  $4 idempotency keys  $5 queues with rates  $6 how many numbers  $7 now
+select o from {schema}.lock_step(
+    $1::pg_catalog.text::pg_catalog.uuid[], $2::pg_catalog.text[], $3::pg_catalog.bytea[], $4::pg_catalog.text::pg_catalog.jsonb,
     $5::pg_catalog.text[], $6::pg_catalog.int4, $7::pg_catalog.timestamptz) as o
 
--- name: more_families
--- $1 ids  $2 roots that are locked  $3 queue and $4 key of a key, or nulls
-select o from {schema}.more_families(
-    $1::pg_catalog.text::pg_catalog.uuid[], $2::pg_catalog.text::pg_catalog.uuid[], $3::pg_catalog.text, $4::pg_catalog.bytea) as o
+-- name: widen_step
+-- $1 ids  $2 roots that are locked  $3 may it wait?
+select o from {schema}.widen_step(
+    $1::pg_catalog.text::pg_catalog.uuid[], $2::pg_catalog.text::pg_catalog.uuid[], $3::pg_catalog.bool) as o
 
 -- name: family_page
 select o_id, o_seq from {schema}.family_page(

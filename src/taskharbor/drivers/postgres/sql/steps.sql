@@ -40,6 +40,10 @@ with followers as (update {schema}.alias set target = $2::text::uuid where targe
      keys as (update {schema}.idempotency set job_id = $2::text::uuid where job_id = $1::text::uuid)
 insert into {schema}.alias values ($1::text::uuid, $2::text::uuid)
 
+-- name: lock_idempotency
+-- the idempotency keys of jobs, before any of them is written.   $1 ids
+select {schema}.lock_idempotency($1::text[]::uuid[])
+
 -- name: end_keys
 -- a job has ended; until when its idempotency keys are remembered.   $1 id  $2 until
 update {schema}.idempotency set ends_at = $2 where job_id = $1::text::uuid

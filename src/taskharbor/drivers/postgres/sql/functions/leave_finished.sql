@@ -1,4 +1,5 @@
--- leave_finished: take a job that has ended, and that the caller has locked, out of its row.
+-- leave_finished: take a job that has ended, and that the caller has locked, out of its row. Of several jobs, in the order of queue,
+-- state and end: jobs share rows.
 create or replace function {schema}.leave_finished(p_state {schema}.job_state) returns void
 language plpgsql set search_path = {schema}, pg_temp {plan} as $$
 declare

@@ -1,16 +1,13 @@
--- settle_or_leave: `settle_attempts` inside a transaction that goes on; a child is left, for it is counted under the lock of
--- its tree. What it cannot settle it has perhaps waited for, and a row
--- that was waited for stays locked. The step that follows takes locks in their order, so those are released here.
+-- settle_or_leave: `settle_attempts` inside a transaction that goes on. A job of a family is left, untouched, to a step that begins
+-- with the lock of its tree. What else it cannot settle it has perhaps waited for, and a row that was waited for stays
+-- locked. The step that follows takes locks in their order, so those are released here.
 create or replace function {schema}.settle_or_leave(
     p_now timestamptz, p_ids uuid[], p_leases smallint[], p_tokens uuid[], p_workers text[], p_marks boolean[],
     p_results bytea[], p_others json,
     out o_at timestamptz, out o_done integer[], out o_states smallint[], out o_versions integer[])
 language plpgsql set search_path = {schema}, pg_temp as $$
 begin
-    if exists (
-        select from unnest(p_ids) as i(id)
-        cross join lateral (select from job_state k where k.id = i.id and k.link_flags & 64 <> 0 offset 0) s)
-    then
+    if has_families(p_ids) then
         o_done := '{}';
         return;
     end if;

@@ -79,6 +79,9 @@ begin
             cross join lateral (select k.queue, k.id from job_state k where k.id = p_ids[d.ord] offset 0) s
             cross join lateral (select k.ctid from slot k where k.queue = s.queue and k.id = s.id offset 0) t));
     end if;
+    if v_ends.is_remembered or p_nexts is not null then
+        perform lock_idempotency(v_ended || p_nexts);
+    end if;
     if v_ends.is_remembered then
         update idempotency k set ends_at = p_at + interval '24 hours' from unnest(v_ended) as i(id) where k.job_id >= i.id and k.job_id <= i.id;
     end if;

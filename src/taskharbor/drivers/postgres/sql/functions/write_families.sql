@@ -1,5 +1,5 @@
 -- write_families: everything that a step of families has changed, as one JSON object; the step has locked it all. See
--- `written` in family_step.py for what is in it.
+-- `_written_step` in family_step.py for what is in it.
 create or replace function {schema}.write_families(p_step jsonb) returns void
 language plpgsql set search_path = {schema}, pg_temp {plan} as $$
 declare
@@ -8,6 +8,9 @@ declare
     v_count integer;
     e jsonb;
 begin
+    if p_step ? 'remembered' then
+        perform lock_idempotency(array(select i::uuid from jsonb_array_elements_text(p_step -> 'remembered') as i));
+    end if;
     if p_step ? 'ended' then
         update idempotency k set ends_at = v_now + interval '24 hours'
         where k.job_id = any (array(select i::uuid from jsonb_array_elements_text(p_step -> 'ended') as i));

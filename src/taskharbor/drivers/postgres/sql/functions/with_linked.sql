@@ -1,5 +1,5 @@
--- with_links: these jobs, those of a key, and every other that a step of one of them may concern, by id.
-create or replace function {schema}.with_links(p_ids uuid[], p_queue text, p_key bytea) returns uuid[]
+-- with_linked: these jobs, those of these keys, and every other that a step of one of them may concern, by id.
+create or replace function {schema}.with_linked(p_ids uuid[], p_queues text[], p_keys bytea[]) returns uuid[]
 language plpgsql set search_path = {schema}, pg_temp {plan} as $$
 begin
     return array(
@@ -13,7 +13,7 @@ begin
             (select c.id from job c where c.speculates_on = coalesce(j.speculates_on, i.id) offset 0)) t
         union
         select h.id from (
-            select p_queue as queue, p_key as key
+            select n.queue, n.key from unnest(p_queues, p_keys) as n(queue, key)
             union all
             select s.queue, s.key from unnest(p_ids) as i(id)
             cross join lateral (select * from job_state t where t.id = i.id offset 0) s) q
