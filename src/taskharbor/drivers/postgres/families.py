@@ -178,7 +178,7 @@ class Families(Handle):
     async def _family_step_in(
         self, connection: Any, ids: Sequence[str], now: datetime | None, change: Callable[[FamilyStep], _T]
     ) -> tuple[_T, FamilyStep]:
-        """The step inside a transaction of the caller's. What follows from it is left for after the commit."""
+        """The step in a transaction of the caller's. What follows from it is left for after the commit."""
         step = FamilyStep(self._sql, carries=False, in_transaction=True)
         return await answered(connection, step.asked(ids, now, change)), step
 
