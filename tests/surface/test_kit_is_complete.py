@@ -32,7 +32,7 @@ PLAN = {
     "U": 12,  # crashes midway
     "V": 13,  # lifecycle
     "X": 7,  # lost records
-    "Y": 98,  # workflows
+    "Y": 99,  # workflows
 }
 NUMBERS = {f"{letter}{number:02}" for letter, count in PLAN.items() for number in range(1, count + 1)}
 # A pooler is in front of a server; no store that is finished today has one.
