@@ -176,9 +176,13 @@ class DurableSteps:
         """
         durable, request = self._durable, _request_of(call)
         job = durable.child(request, durable.child_name(name, request.type))
-        [answer] = await durable.store([job])
-        if is_known(answer):
-            check_same((await durable.get([job.id])).get(job.id), job)
+        record = (await durable.stored([job.id])).get(job.id)
+        if record is None:
+            [answer] = await durable.store([job])
+            if not is_known(answer):
+                return job.id
+            record = (await durable.get([job.id])).get(job.id)
+        check_same(record, job)
         return job.id
 
     def spawn(self, call: Call[Any], *, name: str | None = None) -> str:
