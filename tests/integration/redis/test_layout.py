@@ -1,12 +1,16 @@
 """Where jobs are in the sets of their queue, in the cases that no answer of a verb shows at once."""
 
 import asyncio
+from datetime import timedelta
 
+from taskharbor.drivers.messages import Query
 from taskharbor.drivers.redis import RedisDriver
 from taskharbor.drivers.redis.address import address_of
 from taskharbor.drivers.redis.keys import Keys
 from taskharbor.drivers.redis.primary import Primary
-from taskharbor.model.settlement import Ack
+from taskharbor.model.bonds import Bonds
+from taskharbor.model.job import Note
+from taskharbor.model.settlement import Ack, Park
 from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import (
     HOUR,
@@ -64,6 +68,44 @@ async def test_jobs_that_end_in_one_call_are_forgotten_each_by_itself(own_server
         assert await state_of(driver, again, now=START + HOUR) is JobState.READY
     assert admin.zcard("{taskharbor}:q:kit:done") == 0
     assert admin.zcard("{taskharbor}:q:kit:list") == 1
+
+
+async def test_children_that_end_in_one_call_leave_one_by_one(own_server, admin):
+    """They share an entry of `done`, which prune does not look at: each goes with its own step."""
+    done = "{taskharbor}:q:kit:done"
+    async with RedisDriver.from_url(own_server.url) as driver:
+        root = new_job(bonds=Bonds(done_by="children"))
+        kids = [new_job(bonds=Bonds(parent=root.id)) for _ in range(5)]
+        await driver.enqueue([root, *kids], now=START)
+        jobs = await reserve(driver, limit=5)
+        await driver.settle([Ack(job.lease) for job in jobs[:4]], now=START)
+        assert [len(entry) for entry in admin.zrange(done, 0, -1)] == [9 + 4 * 17]
+        await driver.requeue([jobs[1].id], now=START)
+        assert [len(entry) for entry in admin.zrange(done, 0, -1)] == [9 + 3 * 17]
+        ended = Query(order_by="ended", limit=9)
+        assert {job.id for job in (await driver.find(ended, now=START)).jobs} == {
+            jobs[i].id for i in (0, 2, 3)
+        }
+        [again] = await reserve(driver)
+        await driver.settle([Ack(job.lease) for job in (again, jobs[4])], now=START)
+
+        assert await driver.prune(now=START + HOUR) == 6
+    assert admin.zcard(done) == 0
+
+
+async def test_the_notes_of_a_job_go_with_it(own_server, admin):
+    async with RedisDriver.from_url(own_server.url) as driver:
+        await driver.enqueue([new_job()], now=START)
+        [job] = await reserve(driver)
+        for name in ("one", "two"):
+            await driver.note([Note(name, b"data", lease=job.lease)], now=START)
+        await driver.settle([Park(job.lease, delay=timedelta(0), notes=(Note("three", b"data"),))], now=START)
+        [again] = await reserve(driver)
+        assert [note.name for note in again.notes] == ["one", "two", "three"]
+        await driver.settle([Ack(again.lease)], now=START)
+        await driver.delete([job.id], now=START)
+
+    assert [field for field in admin.hkeys(DATA) if len(field) > 16] == []
 
 
 async def test_leases_that_end_together_are_reclaimed_in_the_order_of_enqueues(driver):

@@ -317,13 +317,13 @@ async def test_settlements_that_are_written_are_answered_also_when_the_claim_aft
     """Found by chaos: the call reported nothing as done, when its settlement was and its claim was not."""
     async with Lossy(own_server.port) as lossy, connect(f"redis://127.0.0.1:{lossy.port}/0") as driver:
         job = await running(driver)
-        sweep = Attempts.sweep
+        claim = Attempts._at_once_claimed
 
         async def cut_off(self, *arguments):
             lossy.swallows = True
-            return await sweep(self, *arguments)
+            return await claim(self, *arguments)
 
-        monkeypatch.setattr(Attempts, "sweep", cut_off)
+        monkeypatch.setattr(Attempts, "_at_once_claimed", cut_off)
         done = await driver.exchange([Stalled(job.lease, "died")], CLAIM, now=START)
 
         assert [type(answer) for answer in done.settled] == [Settled]

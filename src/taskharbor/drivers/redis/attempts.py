@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from msgspec.structs import replace
 
 from taskharbor.drivers.families import concluded
-from taskharbor.drivers.family_ends import without_ended
+from taskharbor.drivers.family_ends import with_ended, without_ended
 from taskharbor.drivers.family_verbs import settle_one
 from taskharbor.drivers.messages import (
     Claim,
     Claimed,
     Exchanged,
+    FamilyEnd,
     Reclaimed,
     Settled,
     given_up_in,
@@ -30,10 +31,11 @@ from taskharbor.drivers.redis.encoding import (
     claimed_records,
     head_fields,
     now_arg,
+    record_of,
     token_bytes,
 )
 from taskharbor.drivers.redis.families import Families
-from taskharbor.drivers.redis.family_fields import fields_in
+from taskharbor.drivers.redis.family_fields import FamilyFields, fields_in
 from taskharbor.drivers.redis.family_unit import FamilyUnit
 from taskharbor.drivers.redis.keys import Keys, ids_in
 from taskharbor.drivers.redis.leases import LOST, Leases
@@ -51,6 +53,7 @@ from taskharbor.errors import (
 from taskharbor.model.checks import are_ids, is_id
 from taskharbor.model.clock import instant, span_micros
 from taskharbor.model.entropy import Entropy
+from taskharbor.model.family_steps import told_end
 from taskharbor.model.job import JobRecord, Lease
 from taskharbor.model.settlement import Ack, Park, Settlement
 from taskharbor.model.state import JobState
@@ -140,6 +143,15 @@ def at_once_in(settlements: Sequence[Settlement]) -> AtOnce:
     return AtOnce(list(groups.values()), others)
 
 
+def told_in(jobs: Sequence[Sequence[bytes]]) -> list[FamilyEnd]:
+    """The ends of parents that were over with their last child: id, head, body, bonds and family of each."""
+    found = [
+        told_end(record_of(packed_id, head, body, of_family=FamilyFields(bonds or None, family, None, ())))
+        for packed_id, head, body, bonds, family in jobs
+    ]
+    return [end for end in found if end is not None]
+
+
 class ClaimRefused(Exception):
     """One slot of a cluster cannot decide this claim alone. Nothing was claimed.
 
@@ -223,7 +235,7 @@ class Attempts(Leases):
         if claim is None or jobs is not None:
             return Exchanged(in_order, jobs or [])
         try:
-            claimed = await self._claim(claim, now)
+            claimed = await self._at_once_claimed(claim, now)
         except TaskHarborError as error:
             return Exchanged(in_order, [], error)
         except ClaimRefused as refused:
@@ -256,16 +268,22 @@ class Attempts(Leases):
     ) -> list[JobRecord] | None:
         """Settle and claim in one script call. None if something is left over and nothing was claimed."""
         token = self._entropy.token()
-        call = await self._call(some, claim, token, now)
-        reply = await self._primary.run_in_epoch("exchange", *call)
-        at = instant(int(reply[0]))
         places = some.places()
+        call = await self._call(some, claim, token, now, has_more=len(places) < len(settlements))
+        reply = await self._primary.run_in_epoch("exchange", *call)
+        told: Sequence[Any] = ()
+        if type(reply[0]) is list:
+            reply[0], told, woken = reply[0]
+            await self._steps.ring(map(bytes.decode, woken))
+        at = instant(int(reply[0]))
         for place, answer in zip(places, reply[1:], strict=False):
             job_id = settlements[place].lease.job_id
             if type(answer) is int:
                 answers[place] = Settled(job_id, _STATES[answer & 7], at, answer >> 3)
             elif answer != b"S":
                 answers[place] = LOST[answer](job_id)
+        if told:
+            answers |= zip(answers, with_ended(list(answers.values()), told_in(told)), strict=True)
         if claim is None:
             return []
         return self._handed_out(reply, len(places) + 1, claim, token)
@@ -344,8 +362,12 @@ class Attempts(Leases):
         now: datetime | None,
         *,
         done: SweptFirst = "",
+        has_more: bool = False,
     ) -> tuple[Any, ...]:
-        """The keys and arguments of exchange.lua, after the epoch. `done`: what was swept before."""
+        """The keys and arguments of exchange.lua, after the epoch.
+
+        `done`: what was swept before; `has_more`: the caller settles more than `some`.
+        """
         keys = self._keys
         queues = {queue: place for place, queue in enumerate(claim.queues if claim else (), 1)}
         arguments: list[Any] = []
@@ -353,11 +375,12 @@ class Attempts(Leases):
             arguments += group.arguments(queues.setdefault(group.queue, len(queues) + 1))
         for _, queue, item in some.others:
             arguments += other_arguments(item, queues.setdefault(queue, len(queues) + 1))
-        named = [keys.data, keys.idempotency_ends]
+        named = [keys.data, keys.idempotency_ends, keys.relatives]
         for queue in queues:
             own = keys.queue(queue)
             named += (own.list, own.ready, own.later, own.leases, own.done, own.wake)
-        head = [now_arg(now), len(queues), *queues, len(some.acks), len(some.others)]
+        counts = (len(some.acks), len(some.others), "1" if has_more else "")
+        head = [now_arg(now), len(queues), *queues, *counts]
         if claim is None:
             return named, *head, *arguments
         with_rates = self._sees_rates or claim.rate is not None

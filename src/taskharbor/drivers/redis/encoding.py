@@ -15,7 +15,13 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from taskharbor.drivers.redis.family_fields import FamilyFields, has_family_fields, with_fields
+from taskharbor.drivers.redis.family_fields import (
+    RELATION_SIZE,
+    FamilyFields,
+    has_family_fields,
+    relation_bytes,
+    with_fields,
+)
 from taskharbor.drivers.redis.keys import rank_of
 from taskharbor.drivers.redis.story import NO_STORY, shared_instant, story_in, story_of
 from taskharbor.model.clock import instant, micros, span_micros
@@ -24,8 +30,9 @@ from taskharbor.model.job import NO_TIME, Avoid, JobRecord, NewJob, Progress
 from taskharbor.model.state import JobState
 
 KEYED, REMEMBERED, COPY, CANCEL, COPIED, PROGRESS, ALIASED, STORY = 1, 2, 4, 8, 16, 32, 64, 128
-FAMILY = 64
-"""In the state byte: the job has bonds, a family or notes (family_fields.py)."""
+CHILD, FAMILY = 32, 64
+"""In the state byte: the job has a parent; it has other bonds, a family or notes (family_fields.py)."""
+_STATE = 31
 KEPT_FLAGS = REMEMBERED | COPIED | ALIASED
 """Flags that do not follow from a record's fields: there may be more to read."""
 
@@ -130,7 +137,8 @@ def head_fields(ids: Sequence[str]) -> bytes:
     return bytes.fromhex("68" + "68".join(ids).replace("-", ""))  # 68 is "h"
 
 
-def head_of(job: JobRecord, kept_flags: int) -> bytes:
+def head_of(job: JobRecord, kept_flags: int, *, had_fields: bool = False) -> bytes:
+    """`had_fields`: it has the bit `FAMILY` already; not all of what that stands for may have been read."""
     flags = kept_flags
     if job.key is not None:
         flags |= KEYED
@@ -142,8 +150,10 @@ def head_of(job: JobRecord, kept_flags: int) -> bytes:
         flags |= PROGRESS
     if story_of(job) is not None:
         flags |= STORY
+    relation = relation_bytes(job)
+    has_fields = had_fields or has_family_fields(job)
     head = _HEAD.pack(
-        _CODES[job.state] | (FAMILY if has_family_fields(job) else 0),
+        _CODES[job.state] | (CHILD if relation else 0) | (FAMILY if has_fields else 0),
         flags,
         rank_of(job.priority),
         job.version,
@@ -155,7 +165,7 @@ def head_of(job: JobRecord, kept_flags: int) -> bytes:
         0 if job.run_at is None else micros(job.run_at) + 1,
     )
     if not (job.starts or job.fence or job.finished_at):
-        return head
+        return head + relation
     token = job.token if job.state is JobState.RUNNING else job.settled_token
     worker = (job.worker_id or "").encode()
     return (
@@ -170,6 +180,7 @@ def head_of(job: JobRecord, kept_flags: int) -> bytes:
         )
         + worker
         + (job.queue.encode() if job.state is JobState.RUNNING else b"")
+        + relation
     )
 
 
@@ -215,10 +226,11 @@ def record_of(
     A waiting job is ready or scheduled by its `run_at`: see `shown`.
     """
     code, flags, rank, version, updated, attempts, stalls, seq, created, run_at = _HEAD.unpack_from(head)
-    code &= ~FAMILY
+    relation = head[-RELATION_SIZE:] if code & CHILD else b""
+    code &= _STATE
     starts = fence = started = until = size = 0
     token = _NO_TOKEN
-    if len(head) > _HEAD.size:
+    if len(head) > _HEAD.size + len(relation):
         starts, fence, started, until, token, size = _LEASE.unpack_from(head, _HEAD.size)
     what = _decode_body(body)
     past = story_in(story) if story else NO_STORY
@@ -266,7 +278,7 @@ def record_of(
         speculates_on=what.speculates_on,
         avoid=None if what.avoid is None else _avoid_of(*what.avoid),
     )
-    return job if of_family is None else with_fields(job, of_family)
+    return job if of_family is None and not relation else with_fields(job, relation, of_family)
 
 
 More = tuple[bytes | None, bytes | None, FamilyFields | None]
@@ -291,7 +303,7 @@ def claimed_records(parts: Sequence[bytes], more: Mapping[int, More], handed: Cl
     for place, (packed_id, head, body) in enumerate(zip(parts[::3], parts[1::3], parts[2::3], strict=True)):
         code, flags, rank, version, _, attempts, stalls, seq, created, run_at = _unpack_head(head)
         story, key, of_family = more.get(place, _NO_MORE)
-        if flags & _RARE or of_family:
+        if flags & _RARE:
             jobs.append(record_of(packed_id, head, body, story=story, key=key, of_family=of_family))
             continue
         what = _decode_body(body)
@@ -313,13 +325,15 @@ def claimed_records(parts: Sequence[bytes], more: Mapping[int, More], handed: Cl
             priority=100 - rank,
             run_at=shared_instant(run_at - 1) if run_at else None,
         )
-        if code == _RUNNING:  # not the head before the claim, of a job that never ran and has no flags
+        if code & _STATE == _RUNNING:  # else it is the head before the claim: it never ran and has no flags
             starts, fence = _STARTS.unpack_from(head, _HEAD.size)
             job = replace(job, version=version, attempts=attempts, stalls=stalls, starts=starts, fence=fence)
         if story:
             job = _with_story(job, story)
         if key is not None or what.idempotency_key is not None:
             job = replace(job, key=key, idempotency_key=what.idempotency_key)
+        if code > _STATE:
+            job = with_fields(job, head[-RELATION_SIZE:] if code & CHILD else b"", of_family)
         jobs.append(job)
     return jobs
 

@@ -12,7 +12,8 @@ from taskharbor.drivers import lifecycle
 from taskharbor.drivers.messages import Enqueued, EnqueueResult
 from taskharbor.drivers.redis import faults
 from taskharbor.drivers.redis.connection import ServerError, packed
-from taskharbor.drivers.redis.encoding import body_of_new, head_fields, now_arg
+from taskharbor.drivers.redis.encoding import body_of_new, head_fields, now_arg, token_bytes
+from taskharbor.drivers.redis.family_fields import bonds_bytes, is_only_child
 from taskharbor.drivers.redis.keys import Keys, line_of, rank_of
 from taskharbor.drivers.redis.optimistic import OptimisticStep
 from taskharbor.drivers.redis.primary import Primary
@@ -20,9 +21,10 @@ from taskharbor.drivers.redis.scripts import SCRIPTS
 from taskharbor.drivers.redis.snapshot import ask_for_job, scoped
 from taskharbor.drivers.redis.unit_of_work import UnitOfWork
 from taskharbor.errors import RateLimited
+from taskharbor.model.bonds import Bonds
 from taskharbor.model.clock import instant, micros, span_micros
 from taskharbor.model.entropy import id_bytes, id_text
-from taskharbor.model.job import NewJob
+from taskharbor.model.job import Lease, NewJob
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import EVERY_QUEUE
 
@@ -37,8 +39,9 @@ def call_of(
     *,
     with_rates: bool = False,
     first_seq: int | str = "",
+    by: Lease | None = None,
 ) -> Call:
-    """The keys and arguments of enqueue.lua, after the epoch."""
+    """The keys and arguments of enqueue.lua, after the epoch. `by`: a lease that vouches for children."""
     queues: dict[str, int] = {}
     kinds: dict[tuple[Any, ...], int] = {}
     arguments: list[Any] = []
@@ -46,7 +49,7 @@ def call_of(
     job_keys: list[bytes] = []
     for job in jobs:
         has_keys = job.key is not None or job.idempotency_key is not None
-        kind = (job.queue, job.type, job.requires, job.priority, job.run_at, job.delay, has_keys)
+        kind = (job.queue, job.type, job.requires, job.priority, job.run_at, job.delay, has_keys, job.bonds)
         number = kinds.get(kind)
         if number is None:
             number = kinds[kind] = len(kinds)
@@ -61,10 +64,12 @@ def call_of(
     if with_rates:
         named += [keys.queue(queue).enqueue_rate for queue in queues]
         named.append(keys.enqueue_rate)
+    if jobs[0].bonds is not None:
+        named.append(keys.relatives)
     ids = [job.id for job in jobs]
     twins = "1" if len(set(ids)) < len(ids) else ""
     head = [now_arg(now), first_seq, "1" if with_rates else "", len(queues), *queues]
-    counts = [len(ids), twins, len(kinds)]
+    counts = [len(ids), twins, len(kinds), b"" if by is None else _vouching(by)]
     each = [_packed_numbers(numbers, len(kinds)), head_fields(ids), *map(body_of_new, jobs)]
     return named, [*head, *counts, *arguments, *each, *job_keys]
 
@@ -72,7 +77,19 @@ def call_of(
 def _shared(job: NewJob, queue: int, *, has_keys: bool) -> tuple[Any, ...]:
     """What all jobs of one kind have in common: it is sent once."""
     line = line_of(job.requires, job.type)
-    return queue, line, rank_of(job.priority), _when(job), "1" if has_keys else ""
+    return queue, line, rank_of(job.priority), _when(job), "1" if has_keys else _relation_of(job)
+
+
+def _relation_of(job: NewJob) -> bytes:
+    """The parent of a child, then its other bonds, if it has any."""
+    if job.bonds is None or job.bonds.parent is None:
+        return b""
+    parent = id_bytes(job.bonds.parent)
+    return parent if is_only_child(job.bonds) else parent + bonds_bytes(job.bonds)
+
+
+def _vouching(by: Lease) -> bytes:
+    return id_bytes(by.job_id) + token_bytes(by.token).ljust(16, b"\0") + (by.worker_id or "").encode()
 
 
 def _packed_numbers(numbers: list[int], kinds: int) -> bytes:
@@ -80,6 +97,23 @@ def _packed_numbers(numbers: list[int], kinds: int) -> bytes:
     if kinds == 1:
         return b""
     return bytes(numbers) if kinds <= 256 else struct.pack(f">{len(numbers)}H", *numbers)
+
+
+def are_children(jobs: Sequence[NewJob]) -> bool:
+    """True if enqueue.lua can take them all: each may run at once, and its parent is none of them."""
+    ids = {job.id for job in jobs}
+    return all(
+        job.bonds is not None
+        and job.bonds.parent not in ids
+        and _may_run_at_once(job.bonds)
+        and job.key is job.idempotency_key is None
+        for job in jobs
+    )
+
+
+def _may_run_at_once(bonds: Bonds) -> bool:
+    has_deadline = bonds.deadline is not None or bonds.within is not None
+    return bonds.parent is not None and not bonds.after and bonds.done_by == "worker" and not has_deadline
 
 
 def is_plain(job: NewJob) -> bool:
@@ -176,6 +210,21 @@ class Enqueuer:
                 return answers
             if answers == "care":
                 return await self.enqueue_with_care(jobs, now)
+            self.sees_rates = True
+
+    async def enqueue_children(
+        self, jobs: Sequence[NewJob], by: Lease | None, now: datetime | None, first_seq: int | str = ""
+    ) -> list[Enqueued] | None:
+        """Store children of stored jobs; None, and nothing is done, if a unit of work must decide."""
+        while True:
+            keys, arguments = call_of(
+                self._keys, jobs, now, with_rates=self.sees_rates, first_seq=first_seq, by=by
+            )
+            answers = answered(jobs, await self._primary.run_in_epoch("enqueue", keys, *arguments))
+            if not isinstance(answers, str):
+                return answers
+            if answers == "care":
+                return None
             self.sees_rates = True
 
     async def enqueue_with_care(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:

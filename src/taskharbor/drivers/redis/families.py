@@ -15,11 +15,13 @@ from taskharbor.drivers import families, family_verbs, lifecycle
 from taskharbor.drivers.families import CALL_LIMIT, STEP_LIMIT, take_told
 from taskharbor.drivers.family_ends import with_ended
 from taskharbor.drivers.family_enqueue import Arrival
-from taskharbor.drivers.messages import Enqueued, FamilyEnd, Noted, Promoted, Resolution, Resolved
+from taskharbor.drivers.messages import Enqueued, FamilyEnd, Promoted, Resolution, Resolved
+from taskharbor.drivers.redis.enqueue import Enqueuer, are_children
 from taskharbor.drivers.redis.family_unit import ASK_LATE, ASK_OWED, FamilyUnit
+from taskharbor.drivers.redis.notes import NoteAnswer, Notes
 from taskharbor.drivers.redis.optimistic import OptimisticStep
 from taskharbor.drivers.redis.snapshot import ask_for_job, scoped
-from taskharbor.errors import BrokenBond, ConflictError, JobNotFound, JobNotInflight, LeaseLost
+from taskharbor.errors import ConflictError, JobNotFound, JobNotInflight
 from taskharbor.model.checks import is_id
 from taskharbor.model.job import Lease, NewJob, Note
 from taskharbor.model.state import TERMINAL
@@ -30,6 +32,8 @@ class Families:
 
     def __init__(self, steps: OptimisticStep) -> None:
         self._steps = steps
+        self._enqueuer = Enqueuer(steps.primary, steps.keys, steps)
+        self._notes = Notes(steps)
         self.untold: tuple[FamilyEnd, ...] = ()  # what calls have ended, for the next answer
 
     def keep(self, ended: Iterable[FamilyEnd]) -> None:
@@ -45,6 +49,12 @@ class Families:
     async def enqueue(self, jobs: Sequence[NewJob], by: Lease | None, now: datetime | None) -> list[Enqueued]:
         if by is not None and not is_id(by.job_id):
             raise JobNotInflight(by.job_id)
+        if are_children(jobs):
+            first_seq = await self._steps.first_seq(len(jobs))
+            answers = await self._enqueuer.enqueue_children(jobs, by, now, first_seq)
+            if answers is not None:
+                await self._steps.ring({job.queue for job in jobs})
+                return answers
         asked = dict.fromkeys(ask for job in jobs for ask in _asked_by(job))
         if by is not None:
             asked[ask_for_job(by.job_id)] = None
@@ -68,15 +78,8 @@ class Families:
         queues = {job.queue for job in new}
         return await self._steps.run(list(asked), decide, now, seqs=len(new), queues=queues)
 
-    async def note(self, notes: Sequence[Note], now: datetime | None) -> list[Noted | LeaseLost | BrokenBond]:
-        asked = dict.fromkeys(
-            ask_for_job(note.lease.job_id) for note in notes if note.lease and is_id(note.lease.job_id)
-        )
-
-        def decide(unit: FamilyUnit) -> list[Noted | LeaseLost | BrokenBond]:
-            return [_note_one(unit, note) for note in notes]
-
-        return await self._steps.run(list(asked), decide, now)
+    async def note(self, notes: Sequence[Note], now: datetime | None) -> list[NoteAnswer]:
+        return await self._notes.note(notes, now)
 
     # ------------------------------------------------------------------ time
 
@@ -135,12 +138,6 @@ def _resolve_one(unit: FamilyUnit, item: Resolution) -> Resolved | JobNotFound |
         except ConflictError as refused:
             error = refused
     return family_verbs.resolve_one(unit, item, error)
-
-
-def _note_one(unit: FamilyUnit, note: Note) -> Noted | LeaseLost | BrokenBond:
-    if note.lease is not None and not is_id(note.lease.job_id):
-        return JobNotInflight(note.lease.job_id)
-    return family_verbs.note_one(unit, note)
 
 
 def _sweep(unit: FamilyUnit, limit: int) -> Promoted:

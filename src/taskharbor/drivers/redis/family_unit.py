@@ -14,12 +14,14 @@ from typing import Any
 
 from taskharbor.drivers.families import Owed, OwedKind
 from taskharbor.drivers.messages import FamilyEnd
+from taskharbor.drivers.redis.encoding import CHILD as CHILD_BIT
 from taskharbor.drivers.redis.encoding import FAMILY
 from taskharbor.drivers.redis.family_fields import (
     CHILD,
     DEPENDENT,
     EVENT,
     family_parts,
+    note_fields,
     open_of,
     owed_bytes,
     owed_in,
@@ -280,11 +282,19 @@ class FamilyUnit(UnitOfWork):
         if after is not None:
             if change := open_of(after) - open_of(before):
                 writing.add("HINCRBY", self._keys.data, b"O" + packed, change)
-        elif before is not None and self._is_of_family(packed):
-            for prefix in (b"B", b"f", b"O", b"N", b"P"):
+            known = 0 if before is None else len(before.notes)
+            for name, value in note_fields(packed, after.notes, known).items():
+                writing.set_field(name, value)
+        elif before is not None and self._has_fields(packed):
+            for prefix in (b"B", b"f", b"O", b"P"):
                 writing.set_field(prefix + packed, None)
+            writing.add("UNNOTE", self._keys.data, packed)
 
     def _is_of_family(self, packed: bytes) -> bool:
+        head = self._snapshot.fields.get(b"h" + packed)
+        return head is not None and bool(head[0] & (CHILD_BIT | FAMILY))
+
+    def _has_fields(self, packed: bytes) -> bool:
         head = self._snapshot.fields.get(b"h" + packed)
         return head is not None and bool(head[0] & FAMILY)
 

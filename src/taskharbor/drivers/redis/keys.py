@@ -161,5 +161,10 @@ def done_as(job: JobRecord) -> bytes:
     return sign + packed_us(job.finished_at) + place_of(job)
 
 
+def is_of_child(member: bytes) -> bool:
+    """Whether a member of `done` is of a child, which prune never drops."""
+    return member[:1].isupper()
+
+
 def packed_us(at: datetime | None) -> bytes:
     return _SEQ.pack(0 if at is None else micros(at))

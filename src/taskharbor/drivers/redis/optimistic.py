@@ -42,14 +42,18 @@ class OtherSlots(Protocol):
         """A step is written: send its wake-ups, and take note of the jobs that it left in the outbox."""
         ...
 
+    async def ring(self, queues: Iterable[str]) -> None:
+        """Wake up a worker of each of these queues, which wait in slots of their own."""
+        ...
+
 
 class OptimisticStep:
     """Runs a verb's decision in a unit of work."""
 
     def __init__(self, primary: Primary, keys: Keys, other_slots: OtherSlots | None = None) -> None:
         """`other_slots`: on a cluster, how to reach what is not in this slot."""
-        self._primary = primary
-        self._keys = keys
+        self.primary = primary
+        self.keys = keys
         self._other_slots = other_slots
         self._rules: dict[str, tuple[bytes | None, QueueRules]] = {}
 
@@ -72,7 +76,7 @@ class OptimisticStep:
         for _ in range(MOST_TRIES):
             snapshot = await self._read(snapshot, more, seqs, now)
             unit = FamilyUnit(
-                self._keys,
+                self.keys,
                 snapshot,
                 await self._rules_for(snapshot, queues),
                 only=self._other_slots.queue if self._other_slots else None,
@@ -94,6 +98,15 @@ class OptimisticStep:
                 more, snapshot = list(snapshot.asked), None
         raise too_busy()
 
+    async def first_seq(self, count: int) -> int | str:
+        """The first of so many new seqs; '' where the scripts of this store issue them."""
+        return await self._other_slots.take_seqs(count) if self._other_slots else ""
+
+    async def ring(self, queues: Iterable[str]) -> None:
+        """Jobs of these queues were made ready by a script: wake up who waits in another slot."""
+        if self._other_slots and (elsewhere := set(queues) - {self._other_slots.queue}):
+            await self._other_slots.ring(elsewhere)
+
     async def _read(
         self, snapshot: Snapshot | None, asked: Sequence[bytes], seqs: int, now: datetime | None
     ) -> Snapshot:
@@ -103,8 +116,8 @@ class OptimisticStep:
         else:
             first_seq = await self._other_slots.take_seqs(seqs) if self._other_slots and seqs else 0
             seqs_here = 0 if self._other_slots else seqs
-        keys = [self._keys.data, self._keys.relatives, self._keys.deadlines, self._keys.owed]
-        reply = await self._primary.run("read", keys, now_arg(now), seqs_here, *asked, writes=seqs_here > 0)
+        keys = [self.keys.data, self.keys.relatives, self.keys.deadlines, self.keys.owed]
+        reply = await self.primary.run("read", keys, now_arg(now), seqs_here, *asked, writes=seqs_here > 0)
         if snapshot is None:
             snapshot = Snapshot(reply, asked)
         else:
@@ -115,7 +128,7 @@ class OptimisticStep:
 
     async def _commit(self, unit: FamilyUnit, now: datetime | None) -> bool:
         keys, arguments = unit.commands()
-        reply = await self._primary.run_in_epoch("commit", keys, now_arg(now), *arguments)
+        reply = await self.primary.run_in_epoch("commit", keys, now_arg(now), *arguments)
         if reply == b"done":
             return True
         if reply == b"changed":
@@ -134,7 +147,7 @@ class OptimisticStep:
         missing = [name for name in names if name not in self._rules]
         if missing:
             fields = [f"R{name}" for name in missing]
-            found = await self._primary.command("HMGET", self._keys.data, *fields)
+            found = await self.primary.command("HMGET", self.keys.data, *fields)
             for name, packed in zip(missing, found, strict=True):
                 self._rules[name] = packed, rules_in(packed)
         return {name: self._rules[name] for name in names}
@@ -144,5 +157,5 @@ class OptimisticStep:
 
     async def queue_names(self) -> list[str]:
         """Every queue that ever had a job, sorted."""
-        found = await self._primary.command("SMEMBERS", self._keys.queues)
+        found = await self.primary.command("SMEMBERS", self.keys.queues)
         return sorted(name.decode() for name in found)

@@ -59,10 +59,12 @@ class Queries:
             "get", [self.keys.data], now_arg(now), lean, *map(id_bytes, ids), writes=False
         )
         at = instant(int(reply[0]))
-        return [shown(_record(parts), at) if parts else None for parts in reply[1:]]
+        return [shown(record_in(parts), at) if parts else None for parts in reply[1:]]
 
     async def do_find(self, query: Query, now: datetime | None) -> Page:
-        queues = [query.queue] if query.queue is not None else await self.steps.queue_names()
+        queues: Sequence[str] = () if query.queue is None else (query.queue,)
+        if not (queues or _is_of_parent(query)):
+            queues = await self.steps.queue_names()
         found, last, examined = await self.part_of_page(queues, query, now)
         jobs = found[: query.limit]
         if len(found) > query.limit:
@@ -74,7 +76,7 @@ class Queries:
     ) -> tuple[list[JobRecord], Place | None, int]:
         """The next matching jobs, the place of the last one examined (None: no more), and how many were."""
         keys = [self.keys.data]
-        is_of_parent = query.parent is not None and query.order_by == "seq"
+        is_of_parent = _is_of_parent(query)
         if is_of_parent:
             keys.append(self.keys.relatives)
         else:
@@ -104,7 +106,7 @@ class Queries:
         )
         at = instant(int(reply[0]))
         self.orphans.note(ids_in(reply[5]))
-        found = [shown(_record(parts), at) for parts in reply[6:]]
+        found = [shown(record_in(parts), at) for parts in reply[6:]]
         fitting = [replace(job, settled_token=None) for job in found if fits(job, query)]
         last = None if reply[1] == b"1" else Place(int(reply[3]), int(reply[2]))
         return fitting, last, int(reply[4])
@@ -141,7 +143,8 @@ class Queries:
         return instant(int(reply[0])), reply[1:]
 
 
-def _record(parts: Sequence[Any]) -> JobRecord:
+def record_in(parts: Sequence[Any]) -> JobRecord:
+    """A record from what get.lua returns."""
     packed_id, head, body, story, result, progress, key = parts[:7]
     return record_of(
         packed_id,
@@ -153,6 +156,11 @@ def _record(parts: Sequence[Any]) -> JobRecord:
         key=key.partition(b"\0")[2] if key else None,
         of_family=fields_in(parts[7]) if len(parts) > 7 else None,
     )
+
+
+def _is_of_parent(query: Query) -> bool:
+    """Whether the children of a job are listed in enqueue order: `relatives` has that, over all queues."""
+    return query.parent is not None and query.order_by == "seq"
 
 
 def _sections(query: Query) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from importlib.resources import files
 
-PRELUDE, RATES, STORY = "prelude", "rates", "story"
+PRELUDE, RATES, STORY, FAMILIES = "prelude", "rates", "story", "families"
 _VERB = "-- VERB"
 _WITH_RATES = frozenset({"enqueue", "exchange", "commit", RATES})
 # A server out of memory refuses enqueues and the logbook; scripts that free memory or only move jobs go on.
@@ -36,7 +36,7 @@ def load() -> dict[str, Script]:
     prelude = texts.pop(PRELUDE)
     rates, mark, verb = texts[RATES].partition(_VERB)
     texts[RATES] = mark + verb
-    parts = {PRELUDE: prelude, RATES: rates, STORY: texts.pop(STORY)}
+    parts = {PRELUDE: prelude, RATES: rates, STORY: texts.pop(STORY), FAMILIES: texts.pop(FAMILIES)}
     return {
         name: Script(name, _assembled(name, [*(parts[part] for part in _before(name)), text]))
         for name, text in texts.items()
@@ -48,7 +48,7 @@ def _before(name: str) -> list[str]:
     if name in _WITHOUT_PRELUDE:
         return []
     rates = [RATES] if name in _WITH_RATES else []
-    return [PRELUDE, *rates, *([STORY] if name == "exchange" else [])]
+    return [PRELUDE, *rates, *([STORY, FAMILIES] if name == "exchange" else [])]
 
 
 def _assembled(name: str, parts: list[str]) -> str:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from taskharbor.drivers.lifecycle import JobsOfKey
 from taskharbor.drivers.redis.encoding import FAMILY, alias_in, record_of
-from taskharbor.drivers.redis.family_fields import FamilyFields
+from taskharbor.drivers.redis.family_fields import FamilyFields, note_parts
 from taskharbor.model.clock import instant
 from taskharbor.model.entropy import id_bytes, id_text
 from taskharbor.model.job import JobRecord
@@ -69,7 +69,9 @@ class Snapshot:
         )
 
     def _of_family(self, packed: bytes) -> FamilyFields:
-        return FamilyFields(*(self.fields.get(prefix + packed) for prefix in (b"B", b"f", b"O", b"N")))
+        stored = self.fields
+        bonds, family, open_ = (stored.get(prefix + packed) for prefix in (b"B", b"f", b"O"))
+        return FamilyFields(bonds, family, open_, note_parts(packed, stored))
 
     def jobs(self) -> list[str]:
         """The ids of all records in it."""

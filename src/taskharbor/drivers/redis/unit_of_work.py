@@ -17,6 +17,7 @@ from taskharbor.drivers.lifecycle import JobsOfKey
 from taskharbor.drivers.redis.encoding import (
     ALIASED,
     COPIED,
+    FAMILY,
     KEPT_FLAGS,
     REMEMBERED,
     alias_head,
@@ -33,6 +34,7 @@ from taskharbor.drivers.redis.keys import (
     done_as,
     entry_of,
     ids_in,
+    is_of_child,
     line_of,
     list_score,
     place_of,
@@ -346,10 +348,12 @@ class UnitOfWork:
             writing.list_queue(self._keys.queues, job.queue)
         packed = id_bytes(job_id)
         had, has = self.parts_of(before), self.parts_of(after)
+        stored = b"" if before is None else self._snapshot.fields[b"h" + packed]
         if before is not None:
-            had[b"h"] = self._snapshot.fields[b"h" + packed]
+            had[b"h"] = stored
         if after is not None:
-            has[b"h"] = head_of(after, self._flags.get(job_id, 0))
+            had_fields = bool(stored and stored[0] & FAMILY)
+            has[b"h"] = head_of(after, self._flags.get(job_id, 0), had_fields=had_fields)
         for prefix in had.keys() | has.keys():
             if had.get(prefix) != has.get(prefix):
                 writing.set_field(prefix + packed, has.get(prefix))
@@ -447,6 +451,8 @@ class Writing:
         what, member, _ = place
         if what == "copies":
             self.add("SREM", keys.copies, member)
+        elif what == "done" and is_of_child(member):
+            self.add("UNDONE", keys.done, member[:9], member[9:])
         elif what != "waiting":
             self.add("ZREM", getattr(keys, what), member)
         else:

@@ -133,6 +133,9 @@ class QueueStore(Control, Queries, Registry):
         await self._harbor.notify_cancels(unit.cancel_wakeups)
         await self._ring(unit.woken_elsewhere)
 
+    async def ring(self, queues: Iterable[str]) -> None:
+        await self._ring(queues)
+
     # ------------------------------------------------------------------ small things
 
     async def register(self) -> None:

@@ -5,7 +5,7 @@
 --       number there must stay above 0 with this change;
 --       number of rates to spend, per rate: key, count, per, how many;
 --       then per write: number of parts, command, key, arguments; besides the server's own commands there are
---       WAKE (a wake list), ENTER and LEAVE (a ready set), OWE, PAID and DUE (what is owed)
+--       WAKE (a wake list), ENTER and LEAVE (a ready set), UNDONE (of a child), UNNOTE (a job), OWE, PAID and DUE (what is owed)
 -- Returns 'done', 'epoch', 'changed' on a conflict, or {'wait', rate, microseconds}
 
 if call('HGET', KEYS[1], 'e') ~= ARGV[1] then
@@ -37,6 +37,23 @@ for i = 1, tonumber(ARGV[at]) do
 end
 at = at + 1
 
+local function undone(done, front, field)
+  if call('ZREM', done, front .. field) == 1 then
+    return
+  end
+  for _, entry in ipairs(call('ZRANGEBYLEX', done, '[' .. front, '(' .. front .. '\255')) do
+    local from = string.find(entry, field, 10, true)
+    while from and (from - 10) % 17 ~= 0 do
+      from = string.find(entry, field, from + 1, true)
+    end
+    if from then
+      call('ZREM', done, entry)
+      call('ZADD', done, '0', sub(entry, 1, from - 1) .. sub(entry, from + 17))
+      return
+    end
+  end
+end
+
 for _, rate in ipairs(rates) do
   rate_spend(rate[1], rate[2], now)
 end
@@ -56,6 +73,10 @@ while at <= #ARGV do
     if call('ZREM', key, ARGV[at + 4]) == 0 then
       call('ZREM', KEYS[tonumber(ARGV[at + 3])], ARGV[at + 4])
     end
+  elseif command == 'UNDONE' then -- done; sign and when, name of the head: it may be listed with others
+    undone(key, ARGV[at + 3], ARGV[at + 4])
+  elseif command == 'UNNOTE' then -- data; id
+    forget_notes(key, ARGV[at + 3])
   elseif command == 'OWE' then -- owed; what
     local number = us(call('HINCRBY', KEYS[1], 'W', 1))
     call('ZADD', key, '0', number)

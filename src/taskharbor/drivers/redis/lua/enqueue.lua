@@ -1,11 +1,13 @@
--- Enqueues jobs: all of them, or none. Jobs whose key is in use are left to commit.lua.
--- Repeats `enqueue_one` and `admit` in drivers/lifecycle.py for jobs that meet no other one.
+-- Enqueues jobs: all of them, or none. Jobs whose key is in use are left to commit.lua, and those that come after others.
+-- Repeats `enqueue_one` and `admit` in drivers/lifecycle.py for jobs that meet no other one, and `Arrival` in
+-- drivers/family_enqueue.py for children of stored jobs.
 --
 -- KEYS  data, queues; then per queue: list, ready, later, wake; then, when asked for, the enqueue rates of each queue
---       and of the harbor
+--       and of the harbor; then, if there are children, relatives
 -- ARGV  epoch, now, first seq ('' for the store's own count), whether the rates are there ('1'), number of queues,
---       their names, number of jobs, whether an id comes twice ('1'), number of kinds; per kind: queue, line, rank, '' | 'a' run_at | 'd' delay, whether there
---       are keys ('1'); the kind of each job, counted from 0 (one byte each, two if there are more than 256, nothing if there is
+--       their names, number of jobs, whether an id comes twice ('1'), number of kinds, '' | id, token and worker of the lease that vouches for
+--       children; per kind: queue, line, rank, '' | 'a' run_at | 'd' delay, '1' if there are keys | parent and other bonds of
+--       children | ''; the kind of each job, counted from 0 (one byte each, two if there are more than 256, nothing if there is
 --       one), the ids ('h' before each), the bodies, and per job of a kind with keys its key and its idempotency key
 -- Returns {now} when every job was created; when nothing was done {now, 'epoch'}, {now, 'care'} (use a unit of
 --       work), {now, 'rates'} (call again with their keys), {now, 'never', queue, count, the rate's count and
@@ -29,11 +31,14 @@ for queue = 1, queue_count do
   fields[2 + 2 * queue] = 'Q' .. ARGV[5 + queue]
 end
 local before = 2 + 2 * queue_count
-local at = 8 + queue_count
+local by, at = ARGV[9 + queue_count], 9 + queue_count
 local kinds = {}
 for k = 1, kind_count do
   kinds[k] = { queue = tonumber(ARGV[at + 1]), line = ARGV[at + 2], rank = tonumber(ARGV[at + 3]), when = ARGV[at + 4],
     has_keys = ARGV[at + 5] == '1' }
+  if #ARGV[at + 5] >= 16 then
+    kinds[k].parent, kinds[k].bonds = sub(ARGV[at + 5], 1, 16), #ARGV[at + 5] > 16 and sub(ARGV[at + 5], 17)
+  end
   at = at + 5
 end
 local kind_of, ids, bodies = ARGV[at + 1], ARGV[at + 2], at + 2
@@ -123,6 +128,46 @@ local function answer_of(kind, place, at)
   return false
 end
 
+-- A parent that takes children: `Arrival._check_parent`. Nil when a unit of work must decide.
+local MAX_DEPTH = 16 -- in model/bonds.py
+local parents, vouching, parent_of_vouching = {}, nil, nil
+local function parent_of(id)
+  local head, family = unpack(call('HMGET', data, 'h' .. id, 'f' .. id))
+  if not head or call('HEXISTS', data, 'b' .. id) == 0 or state_of(head) >= COMPLETED
+    or band(byte(head, 2), KEYED + COPY + CANCEL) ~= 0 or (family and band(byte(family, 1), IS_STOPPING) ~= 0) then
+    return nil
+  end
+  local above, depth = parent_in(head), 1
+  if vouching and vouching ~= id and vouching ~= above and parent_of_vouching ~= id then
+    return nil
+  end
+  local relation = (above and sub(head, -32, -17) or id) .. id
+  while above do
+    local found = call('HGET', data, 'h' .. above)
+    above, depth = found and parent_in(found), depth + 1
+  end
+  return depth <= MAX_DEPTH and { head = head, family = family, relation = relation, count = 0 } or nil
+end
+
+-- Counts one new child; false when a unit of work must decide.
+local function has_come(parent)
+  parents[parent] = parents[parent] or parent_of(parent)
+  if not parents[parent] then
+    return false
+  end
+  parents[parent].count = parents[parent].count + 1
+  return true
+end
+
+if by ~= '' then
+  vouching = sub(by, 1, 16)
+  local head = call('HGET', data, 'h' .. vouching)
+  if not is_held(head, sub(by, 17, 32), sub(by, 33), now) then
+    return { text(now), 'care' }
+  end
+  parent_of_vouching = parent_in(head)
+end
+
 local keys_at = keys
 for i = 1, job_count do
   local kind, place = kind_at(i), before + i
@@ -130,7 +175,7 @@ for i = 1, job_count do
   if known[place] or has_twins or kind.has_keys then
     answer = answer_of(kind, place, keys_at)
   end
-  if answer == nil then
+  if answer == nil or (not answer and kind.parent and not has_come(kind.parent)) then
     return { text(now), 'care' }
   end
   if answer then
@@ -175,7 +220,7 @@ end
 for _, spend in ipairs(spends) do
   rate_spend(spend[1], spend[3], now)
 end
-local seq, writes, w, sets = 0, {}, 0, {}
+local seq, writes, w, sets, related = 0, {}, 0, {}, {}
 local now8 = us(now)
 
 local function write_keys(kind, id, at)
@@ -207,7 +252,9 @@ local function prepare(kind)
   if when ~= '' then
     run_at = tonumber(sub(when, 2)) + (byte(when) == 100 and now or 0) -- 'd'
   end
-  kind.front, kind.tail = pack('>BBBI4I8I8', WAITING, 0, kind.rank, 1, now, 0), now8 .. us(run_at + 1)
+  local relation = kind.parent and parents[kind.parent].relation or ''
+  local state = WAITING + (kind.bonds and CHILD + FAMILY or kind.parent and CHILD or 0)
+  kind.front, kind.tail = pack('>BBBI4I8I8', state, 0, kind.rank, 1, now, 0), now8 .. us(run_at + 1) .. relation
   kind.entry = kind.line .. string.char(kind.rank) .. us(run_at < 0 and now or run_at)
   kind.list, kind.score, kind.entries = set.list, '0', set.ready
   if run_at > now then
@@ -232,6 +279,26 @@ local function write(kind, place, body, keys_at)
   list[l + 1], list[l + 2] = seq, field
   entries[e + 1], entries[e + 2] = kind.score, kind.entry .. seq8 .. id
   list.n, entries.n = l + 2, e + 2
+  if kind.parent then
+    related[#related + 1], related[#related + 2] = '0', 'c' .. kind.parent .. seq8 .. id
+  end
+  if kind.bonds then
+    writes[w + 1], writes[w + 2] = 'B' .. id, kind.bonds
+    w = w + 2
+  end
+end
+
+-- Repeats `with_child` in model/family_steps.py.
+local function count_children(id, parent)
+  local family = parent.family or pack('>BI4I4I4I4I4I4', SPARES, 0, 0, 0, 0, 0, 0)
+  local total = unpack_from('>I4', family, 6) + parent.count
+  writes[w + 1], writes[w + 2] = 'f' .. id, sub(family, 1, 5) .. pack('>I4', total) .. sub(family, 10)
+  w = w + 2
+  if byte(parent.head, 1) < FAMILY then
+    writes[w + 1], writes[w + 2] = 'h' .. id, string.char(byte(parent.head, 1) + FAMILY) .. sub(parent.head, 2)
+    w = w + 2
+  end
+  call('HINCRBY', data, 'O' .. id, parent.count)
 end
 
 if new_count > 0 then
@@ -260,6 +327,10 @@ if new_count > 0 then
       w = w + 2
     end
   end
+  for id, parent in pairs(parents) do
+    count_children(id, parent)
+  end
+  each_part('ZADD', KEYS[#KEYS], related, #related)
   each_part('HSET', data, writes, w)
   for queue, set in pairs(sets) do
     if not known[2 + 2 * queue] then

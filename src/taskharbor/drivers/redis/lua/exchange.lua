@@ -1,9 +1,10 @@
 -- Settles attempts that concern no other job, then claims jobs: one step.
 --
--- KEYS  data, idempotency ends; then per queue: list, ready, later, leases, done, wake; then, when asked for, the
+-- KEYS  data, idempotency ends, relatives; then per queue: list, ready, later, leases, done, wake; then, when asked for, the
 --       execute rates of each queue, of the harbor and of the worker; then the leases of further queues, which
 --       only the harbor's max_running needs
--- ARGV  epoch, now, number of queues, their names; number of groups of acks and of other settlements, no id twice; per group:
+-- ARGV  epoch, now, number of queues, their names; number of groups of acks and of other settlements, no id twice, '1' if the
+--       caller settles more than these; per group:
 --       queue, token, worker ('' if not given), number of results, the ids ('h' before each), the results ('' |
 --       'r' result: of each, or none at all); per other settlement what settlements.py sends: queue, token, worker, 'h' id, state
 --       that the job will have, attempts ('+' how many more | number), '' | 'k' its run_at is kept | 'a' run_at | 'd' delay, end of
@@ -12,7 +13,8 @@
 --       limit, lease in us, worker, token, whether the rates are there ('1'), rate count ('' for none), rate per,
 --       whether expired leases were dealt with ('1'), and what families owe, too ('2'), number of further leases ('' when they are not there), how many
 --       parts of the queue in other slots the caller knows ('' for none), number of lanes, lanes, types
--- Returns {now, 'epoch'} when nothing was done; else {now, per settlement: 8 times its version and 0 ready, 1 scheduled, 3 completed
+-- Returns {now, 'epoch'} when nothing was done; else {now | {now, per job that is over with its last child {id, head, body,
+--       bonds or '', family}, the queues with jobs that may run now whose workers wait in another slot}, per settlement: 8 times its version and 0 ready, 1 scheduled, 3 completed
 --       or 4 failed | 'N' not running | 'M' another token
 --       | 'E' expired | 'S' a unit of work must decide, then why nothing was claimed: 'later' (one was left over),
 --       'expired', 'owed' (consequences of families come first), 'rates', 'leases' (call again with their keys), 'parts' (this queue
@@ -26,13 +28,13 @@
 local data, now = KEYS[1], clock(ARGV[2])
 local queue_count = tonumber(ARGV[3])
 local at = 4 + queue_count
-local group_count, other_count = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
-at = at + 2
+local group_count, other_count, has_more = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), ARGV[at + 2] == '1'
+at = at + 3
 local reply, size = { text(now) }, 1
 local now8 = us(now)
 local LIST, READY, LATER, LEASES, DONE, WAKE = 1, 2, 3, 4, 5, 6
 local function key_of(queue, part)
-  return KEYS[2 + (queue - 1) * 6 + part]
+  return KEYS[3 + (queue - 1) * 6 + part]
 end
 
 -- ------------------------------------------------------------------ read
@@ -85,7 +87,7 @@ end
 
 -- ------------------------------------------------------------------ settlements
 
-local sets, s, deletes, d, ends = {}, 0, {}, 0, {}
+local sets, s, deletes, d, ends, strangers = {}, 0, {}, 0, {}, {}
 local by_queue = {}
 local has_left_over = false
 
@@ -106,27 +108,47 @@ local function remember_for_a_day(id)
   end
 end
 
--- A job of a family: nil when a unit of work must decide, false when its end concerns no other job, else its parent,
--- which counts it: `_count_end` in drivers/families.py for a completed child, while others stay open.
-local open_of, ended_of = {}, {}
-local function counted_by(id, flags)
+local function set_of(queue)
+  local set = by_queue[queue]
+  if not set then
+    local kept = rules[queue] and rules[queue][RETENTION] or harbor and harbor[RETENTION]
+    set = { places = {}, listed = {}, n = 0, forget = kept and kept[1] == 0, children = {} }
+    by_queue[queue] = set
+  end
+  return set
+end
+
+local function number_of(name)
+  for queue = 1, queue_count do
+    if ARGV[3 + queue] == name then
+      return queue
+    end
+  end
+end
+
+local function keeps(queue)
+  return not set_of(queue).forget
+end
+
+-- What ends in this call beside acks, and does more to others than a script knows, comes before what follows from acks.
+local function is_mixed()
+  for i = 1, other_count do
+    local head, after = known[first_other + i], ARGV[others + 10 * (i - 1) + 4]
+    if head and byte(head, 1) >= CHILD and tonumber(after) ~= WAITING then
+      return true
+    end
+  end
+  return has_more
+end
+
+-- Whether the end of a job of a family is left to a unit of work.
+local ends_of_families, told, woken = nil, {}, {}
+local function left_over(field, flags, kind, parent)
   if band(flags, 255 - PROGRESS - STORY) ~= 0 then
-    return nil
+    return true
   end
-  local bonds, family = unpack(call('HMGET', data, 'B' .. id, 'f' .. id))
-  if family or (bonds and band(byte(bonds, 1), HAS_DEADLINE) ~= 0) then
-    return nil
-  end
-  if not bonds or band(byte(bonds, 1), HAS_PARENT) == 0 then
-    return false
-  end
-  local parent = sub(bonds, 2, 17)
-  local open = open_of[parent] or tonumber(call('HGET', data, 'O' .. parent) or 0)
-  if open <= 1 then
-    return nil
-  end
-  open_of[parent], ended_of[parent] = open - 1, (ended_of[parent] or 0) + 1
-  return parent
+  ends_of_families = ends_of_families or family_ends(data, KEYS[3], now, number_of, keeps, is_mixed())
+  return not ends_of_families.add(sub(field, 2), kind >= FAMILY, parent)
 end
 
 -- Whether `settle_one` in drivers/lifecycle.py must decide: more than this job changes.
@@ -148,24 +170,14 @@ local function unusual(id, flags, forget)
   return false
 end
 
-local function set_of(queue)
-  local set = by_queue[queue]
-  if not set then
-    local kept = rules[queue] and rules[queue][RETENTION] or harbor and harbor[RETENTION]
-    set = { places = {}, listed = {}, n = 0, forget = kept and kept[1] == 0, children = false }
-    by_queue[queue] = set
-  end
-  return set
-end
-
 local COMPLETED_TAIL = '\169completed\192\192' -- MessagePack: the outcome, no error, no class
 
 -- Jobs of one claim share the start and the end of their heads, which are decoded once.
 local function ack_group(group)
   local queue, set = group.queue, set_of(group.queue)
   local token, worker_id, name = group.token, group.worker_id, ARGV[3 + queue]
-  local places, listed, n, forget = set.places, set.listed, set.n, set.forget
-  local front, new_front, version, flags, back, new_back, refusal, is_of_family, is_later_run
+  local places, listed, n, forget, children = set.places, set.listed, set.n, set.forget, set.children
+  local front, new_front, version, flags, back, new_back, refusal, kind, parent, is_later_run
 
   -- Repeats `settled` in model/transitions.py for an Ack.
   local function look_at_front(head)
@@ -173,21 +185,22 @@ local function ack_group(group)
     local state, rank
     state, flags, rank, version = unpack_from('>BBBI4', front)
     version = version + 1
-    is_of_family = state >= FAMILY
-    local in_family = is_of_family and FAMILY or 0
-    new_front = state == RUNNING + in_family and pack('>BBBI4I8', COMPLETED + in_family, flags, rank, version, now)
+    kind = band(state, CHILD + FAMILY)
+    new_front = state == RUNNING + kind and pack('>BBBI4I8', COMPLETED + kind, flags, rank, version, now)
   end
 
   -- Checks the lease: nil if it is valid, else the answer, as `lease_error` in model/transitions.py.
   local function look_at_back(head)
     back = sub(head, 48)
     local worker_end = 45 + byte(back, 45)
-    new_back, is_later_run = sub(back, 1, 20) .. now8 .. token .. '\0', sub(back, 1, 4) ~= '\0\0\0\1'
+    local relation = kind % FAMILY == CHILD and sub(back, -32) or ''
+    parent = relation ~= '' and sub(relation, 17)
+    new_back, is_later_run = sub(back, 1, 20) .. now8 .. token .. '\0' .. relation, sub(back, 1, 4) ~= '\0\0\0\1'
     if sub(back, 29, 44) ~= token or (worker_id ~= '' and worker_id ~= sub(back, 46, worker_end)) then
       return 'M'
     elseif unpack_from('>I8', back, 21) <= now then
       return 'E'
-    elseif sub(back, worker_end + 1) ~= name then
+    elseif sub(back, worker_end + 1, -1 - #relation) ~= name then
       return 'S'
     end
   end
@@ -211,16 +224,13 @@ local function ack_group(group)
     if is_later_run and band(flags, STORY) == 0 then
       return 'S' -- it has no history yet
     end
-    if is_of_family then
-      local parent = nil
-      if not forget then
-        parent = counted_by(sub(field, 2), flags)
-      end
-      if parent == nil then
+    if kind ~= 0 then
+      if (forget and kind ~= CHILD) or left_over(field, flags, kind, parent) then
         return 'S'
+      elseif forget then
+        strangers[#strangers + 1] = 'c' .. parent .. sub(head, 24, 31) .. sub(field, 2)
       elseif parent then
-        set.children = set.children or {}
-        set.children[field] = true
+        children[#children + 1] = field
       end
     elseif flags ~= 0 and unusual(sub(field, 2), flags, forget) then
       return 'S'
@@ -264,20 +274,25 @@ local function ack_group(group)
   set.n = n
 end
 
--- Children are listed one by one, under a sign of their own: they go with their root. Returns the places of the others.
-local function apart(set, done)
-  local entries, others = {}, {}
-  for i = 1, set.n do
-    local field = set.places[i]
-    if set.children[field] then
-      entries[#entries + 1] = '0'
-      entries[#entries + 1] = 'C' .. now8 .. field
-    else
-      others[#others + 1] = field
+-- Lists jobs that ended together under one sign.
+local function list_ends(done, sign, places, n)
+  for from = 1, n, 500 do
+    call('ZADD', done, '0', sign .. now8 .. table.concat(places, '', from, math.min(from + 499, n)))
+  end
+end
+
+-- Those of them that have no parent.
+local function without_children(set)
+  local is_child, rest = {}, {}
+  for _, field in ipairs(set.children) do
+    is_child[field] = true
+  end
+  for _, field in ipairs(set.places) do
+    if not is_child[field] then
+      rest[#rest + 1] = field
     end
   end
-  each_part('ZADD', done, entries, #entries)
-  return others, #others
+  return rest
 end
 
 -- Whether the end of a failed job of this queue is more than its own.
@@ -296,21 +311,6 @@ local function slot_of(id, flags)
   return #(call('HGET', data, slot) or '') <= 17 and slot
 end
 
--- The line of a job, from its body.
-local NUMBER_SIZES = { [0xcc] = 2, [0xcd] = 3, [0xce] = 5, [0xcf] = 9 }
-local function line_in(body)
-  local _, queue_end = text_at(body, 2)
-  local lane, type_name = 'any', sub(body, text_at(body, queue_end + 1))
-  if byte(body, 1) - 0x90 > 5 then
-    local _, at = payload_in(body)
-    for _ = 1, 2 do
-      at = at + (NUMBER_SIZES[byte(body, at)] or 1)
-    end
-    lane = sub(body, text_at(body, at))
-  end
-  return lane .. '\0' .. type_name .. '\0'
-end
-
 -- What jobs that wait again add to a queue; written once for all of them.
 local again = {}
 local function again_in(queue)
@@ -323,11 +323,9 @@ local function again_in(queue)
 end
 
 -- A job that waits again: its entry is that of `entry_of` in keys.py.
-local function enter(set, id, body, rank, seq8, created8, run_at)
-  local line = line_in(body)
-  local entry = line .. string.char(rank) .. (run_at and us(run_at) or created8) .. seq8 .. id
-  if run_at and run_at > now then
-    set.later[set.t + 1], set.later[set.t + 2] = text(run_at), entry
+local function enter(set, line, entry, since)
+  if since > now then
+    set.later[set.t + 1], set.later[set.t + 2] = text(since), entry
     set.t = set.t + 2
   else
     set.ready[set.r + 1], set.ready[set.r + 2] = '0', entry
@@ -361,19 +359,23 @@ local function settle_other(from, head)
     return 'N'
   end
   local state, flags, rank, version, _, attempts = unpack_from('>BBBI4I8I4', head)
-  if state ~= RUNNING then
-    return state == RUNNING + FAMILY and 'S' or 'N'
+  local kind, relation = band(state, CHILD + FAMILY), parent_in(head) and sub(head, -32) or ''
+  if state ~= RUNNING + kind then
+    return 'N'
   end
   local worker_end = 92 + byte(head, 92)
   if sub(head, 76, 91) ~= token or (worker_id ~= '' and worker_id ~= sub(head, 93, worker_end)) then
     return 'M'
   elseif unpack_from('>I8', head, 68) <= now then
     return 'E'
-  elseif band(flags, COPY + CANCEL + COPIED) ~= 0 or sub(head, worker_end + 1) ~= ARGV[3 + queue] then
+  elseif band(flags, COPY + CANCEL + COPIED) ~= 0 or sub(head, worker_end + 1, -1 - #relation) ~= ARGV[3 + queue] then
     return 'S'
   end
   local after, more, when = tonumber(ARGV[from + 4]), ARGV[from + 5], ARGV[from + 6]
   local id, is_over = sub(field, 2), after ~= WAITING
+  if is_over and kind ~= 0 then
+    return 'S'
+  end
   local slot = slot_of(id, flags)
   if slot == false or (is_over and not fails_alone(queue)) then
     return 'S'
@@ -393,8 +395,8 @@ local function settle_other(from, head)
     rest = rest .. '\207' .. now8 .. behind
   end
   sets[s + 1], sets[s + 2] = 's' .. id, story_with(story, head, now8, ARGV[from + 7], rest)
-  sets[s + 3], sets[s + 4] = field, pack('>BBBI4I8I4', after, bit.bor(flags, STORY), rank, version + 1, now, attempts)
-    .. sub(head, 20, 39) .. us(run_at + 1) .. sub(head, 48, 67) .. us(is_over and now or 0) .. token .. '\0'
+  sets[s + 3], sets[s + 4] = field, pack('>BBBI4I8I4', after + kind, bit.bor(flags, STORY), rank, version + 1, now, attempts)
+    .. sub(head, 20, 39) .. us(run_at + 1) .. sub(head, 48, 67) .. us(is_over and now or 0) .. token .. '\0' .. relation
   s = s + 4
   local set = again_in(queue)
   set.n = set.n + 1
@@ -415,8 +417,44 @@ local function settle_other(from, head)
     sets[s + 1], sets[s + 2] = slot, 'w' .. id
     s = s + 2
   end
-  enter(set, id, body, rank, sub(head, 24, 31), sub(head, 32, 39), run_at >= 0 and run_at)
+  local line, since = line_in(body), run_at >= 0 and run_at or unpack_from('>I8', head, 32)
+  enter(set, line, line .. string.char(rank) .. us(since) .. sub(head, 24, 31) .. id, since)
   return 8 * (version + 1) + (run_at > now and 1 or 0)
+end
+
+-- A parent that is over by its last child, listed with the jobs that ended.
+local function finish(job)
+  local set, field, head = set_of(job.queue), 'h' .. job.id, finished_head(job.head, now)
+  local n = set.n + 1
+  set.n, set.places[n] = n, field
+  set.listed[2 * n - 1], set.listed[2 * n] = 2 * SECTION + unpack_from('>I8', head, 24), field
+  if parent_in(head) then
+    set.children[#set.children + 1] = field
+  end
+  sets[s + 1], sets[s + 2] = field, head
+  s = s + 2
+  told[#told + 1] = { job.id, head, without_payload(job.body), job.bonds or '', job.family }
+end
+
+-- What the ends of jobs of families did to others, who are over or may run now.
+local function release()
+  for _, job in ipairs(ends_of_families.finished) do
+    finish(job)
+  end
+  ends_of_families.write(function(field, value)
+    sets[s + 1], sets[s + 2] = field, value
+    s = s + 2
+  end, function(field)
+    deletes[d + 1] = field
+    d = d + 1
+  end, function(queue, line, since, entry, seq, field)
+    local set = again_in(queue)
+    call('ZADD', key_of(queue, LIST), text(seq), field)
+    enter(set, line, entry, since)
+    if set.r > 0 and rules[queue] and rules[queue][PARTS] == IS_PART and not set.is_told then
+      set.is_told, woken[#woken + 1] = true, ARGV[3 + queue] -- its workers wait in another slot
+    end
+  end)
 end
 
 if last > before then
@@ -431,12 +469,16 @@ if last > before then
     size = size + 1
     reply[size] = answer
   end
+  if ends_of_families then
+    release()
+    if told[1] or woken[1] then
+      reply[1] = { reply[1], told, woken }
+    end
+  end
   each_part('HSET', data, sets, s)
   each_part('HDEL', data, deletes, d)
   each_part('ZADD', KEYS[2], ends, #ends)
-  for parent, count in pairs(ended_of) do
-    call('HINCRBY', data, 'O' .. parent, -count)
-  end
+  each_part('ZREM', KEYS[3], strangers, #strangers)
   for queue, set in pairs(again) do
     write_again(queue, set)
   end
@@ -446,14 +488,13 @@ if last > before then
       each_part('ZREM', key_of(queue, LIST), set.places, set.n)
     else
       each_part('ZADD', key_of(queue, LIST), set.listed, 2 * set.n)
-      local places, n = set.places, set.n
-      if set.children then
-        places, n = apart(set, key_of(queue, DONE))
+      -- Children have a sign of their own: they go with their root.
+      local places, count = set.places, #set.children
+      list_ends(key_of(queue, DONE), 'C', set.children, count)
+      if count > 0 and count < set.n then
+        places = without_children(set)
       end
-      for from = 1, n, 500 do
-        local together = table.concat(places, '', from, math.min(from + 499, n))
-        call('ZADD', key_of(queue, DONE), '0', 'c' .. now8 .. together)
-      end
+      list_ends(key_of(queue, DONE), 'c', places, set.n - count)
     end
   end
 end
@@ -479,7 +520,7 @@ if ARGV[at + 12 + lane_count] then
     types[ARGV[i]] = true
   end
 end
-local beyond = 2 + queue_count * 6 -- the last key of the queues
+local beyond = 3 + queue_count * 6 -- the last key of the queues
 
 if known[due] and swept ~= '2' and tonumber(known[due]) <= now then
   reply[size + 1] = 'owed'
@@ -672,19 +713,15 @@ end
 
 -- `may_run` in drivers/families.py: it is in time, and its parent is not being stopped.
 local stop_of = {}
-local function may_run(fields)
-  local bonds = fields[1]
-  if bonds == '' then
-    return true
-  end
-  local flags = byte(bonds, 1)
-  if band(flags, HAS_DEADLINE) ~= 0 and unpack_from('>I8', bonds, 18) <= now then
+local function may_run(parent, fields)
+  local bonds = fields and fields[1] or ''
+  local flags = bonds ~= '' and byte(bonds, 1) or 0
+  if band(flags, HAS_DEADLINE) ~= 0 and unpack_from('>I8', bonds, 2) <= now then
     return false
   end
-  if band(flags, HAS_PARENT) == 0 then
+  if not parent then
     return true
   end
-  local parent = sub(bonds, 2, 17)
   if stop_of[parent] == nil then
     local family = call('HGET', data, 'f' .. parent)
     stop_of[parent] = family and byte(family, 1) or 0
@@ -730,7 +767,13 @@ local function take(queue, lane, count)
   end
   local writes, w, drops, entries, leases, taken = {}, 0, {}, {}, {}, 0
   local is_first_part = is_one_line -- and nothing in between was left
-  local front, new_front, flags, first_back, is_of_family, passed = '', '', 0, first_lease .. name, false, 0
+  local front, new_front, flags, kind, passed, first_back = '', '', 0, 0, 0, first_lease .. name
+  local relation, parent, size_before = '', nil, 47 -- the size of a head before the first start
+  local function look_at_relation(head)
+    relation = size_before > 47 and sub(head, -32) or ''
+    parent = size_before > 47 and sub(relation, 17) or nil
+    first_back = first_lease .. name .. relation
+  end
   while taken < count and #orphans < MOST_ORPHANS and passed < MOST_PASSED do
     local wanted, ids, asked, found_count = {}, {}, {}, 0
     local most = math.min(count - taken, 1000)
@@ -755,29 +798,32 @@ local function take(queue, lane, count)
         front = sub(head, 1, 15)
         local state, rank, version
         state, flags, rank, version = unpack_from('>BBBI4', front)
-        is_of_family = state >= FAMILY
-        local in_family = is_of_family and FAMILY or 0
-        new_front = state == WAITING + in_family
-          and pack('>BBBI4I8', RUNNING + in_family, band(flags, 255 - PROGRESS), rank, version + 1, now)
+        kind = band(state, CHILD + FAMILY)
+        size_before = kind % FAMILY == CHILD and 79 or 47
+        new_front = state == WAITING + kind
+          and pack('>BBBI4I8', RUNNING + kind, band(flags, 255 - PROGRESS), rank, version + 1, now)
       end
       local run_at8 = head and sub(head, 40, 47)
-      local of_family = is_of_family and head and family_fields(data, id, true)
+      local of_family = kind >= FAMILY and head and family_fields(data, id, true)
+      if head and (size_before > 47 and sub(head, -32) or '') ~= relation then
+        look_at_relation(head)
+      end
       if is_lost or not new_front then
         drop_orphan(queue, entry, is_lost)
       elseif run_at8 ~= '\0\0\0\0\0\0\0\0' and unpack_from('>I8', run_at8) - 1 > now then
         -- The clock went back: due jobs wait again.
         call('ZREM', ready, entry)
         call('ZADD', key_of(queue, LATER), text(unpack_from('>I8', run_at8) - 1), entry)
-      elseif of_family and not may_run(of_family) then
+      elseif kind ~= 0 and not may_run(parent, of_family) then
         is_first_part, passed = false, passed + 1
       elseif band(flags, COPY) == 0 or may_copy(id) then
         local after
-        if #head == 47 then
+        if #head == size_before then
           after = new_front .. sub(head, 16, 47) .. first_back
         else
           local starts, fence = unpack_from('>I4I8', head, 48)
           local lease = pack('>I4I8I8', starts + 1, math.max(fence + 1, now), now) .. lease_tail
-          after = new_front .. sub(head, 16, 47) .. lease .. name
+          after = new_front .. sub(head, 16, 47) .. lease .. name .. relation
         end
         taken = taken + 1
         taken_count = taken_count + 1
@@ -801,7 +847,7 @@ local function take(queue, lane, count)
         w = w + 2
         entries[taken] = entry
         leases[2 * taken - 1], leases[2 * taken] = expires_text, asked[2 * i - 1]
-        reply[size + 1], reply[size + 2], reply[size + 3] = id, (flags ~= 0 or of_family or #head > 47) and after or head, found[2 * i]
+        reply[size + 1], reply[size + 2], reply[size + 3] = id, (flags ~= 0 or of_family or #head > size_before) and after or head, found[2 * i]
         size = size + 3
       else
         is_first_part = false

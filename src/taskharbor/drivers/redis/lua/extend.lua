@@ -26,7 +26,8 @@ local function extend(queue, id, token, worker_id, progress)
   if unpack_from('>I8', head, 68) <= now then
     return 'E'
   end
-  if queue == 0 or sub(head, worker_end + 1) ~= ARGV[4 + queue] then
+  local queue_end = parent_in(head) and -33 or -1
+  if queue == 0 or sub(head, worker_end + 1, queue_end) ~= ARGV[4 + queue] then
     return 'S'
   end
   local state, flags, rank, version = unpack_from('>BBBI4', head)

@@ -4,8 +4,10 @@
 -- r<id> its result, p<id> its progress, s<id> its story (errors, history, flags), K<id> its scoped key, I<id> its
 -- scoped idempotency keys, A<id> its aliases, c<id> its copy; of a copy o<id> its original and
 -- v<id> the worker that it must not meet. A key is scoped by its queue: <queue>\0<key>.
--- Only of jobs with the bit FAMILY in their state byte (family_fields.py): B<id> the bonds (flags, parent, deadline,
--- then MessagePack), f<id> the family (flags, then MessagePack), O<id> how many children are open, N<id> notes,
+-- Only of jobs with the bit FAMILY in their state byte (family_fields.py): B<id> the bonds (flags, deadline, the number and
+-- the ids of the jobs that it comes after, then MessagePack), f<id> the family (flags, waits for, total, failed, excused,
+-- cancelled, followers, then MessagePack), O<id> how many children are open, N<id> how many notes and bytes of them,
+-- N<id><number> the name of a note, M<id><name> when it was written and its data,
 -- P<id> the children that a parked job waits for; w<number> something that is owed; t when the next claim must look
 -- for what is owed or late (0: now).
 -- Besides: h<id> of an alias is a 9 and the job's id; k<scoped key> the jobs of a key
@@ -22,14 +24,15 @@
 --
 -- A head: 1 state, 2 flags, 3 rank, 4 version, 8 updated, 16 attempts, 20 stalls, 24 seq, 32 created, 40 run_at
 -- (plus 1, so that 0 means none); when it was ever started or is over: 48 starts, 52 fence, 60 started, 68 until
--- (the lease, or the end), 76 token, 92 length of the worker's name, 93 the worker, then its queue.
+-- (the lease, or the end), 76 token, 92 length of the worker's name, 93 the worker, then its queue. With the bit CHILD in
+-- the state byte its last 32 bytes are the ids of root and parent.
 -- Numbers are packed as integers and never go through a text with an exponent: microseconds stay exact.
 
 local WAITING, BLOCKED, RUNNING, COMPLETED, ALIAS = 0, 1, 2, 3, 9
 local KEYED, REMEMBERED, COPY, CANCEL, COPIED, PROGRESS, ALIASED, STORY = 1, 2, 4, 8, 16, 32, 64, 128
-local FAMILY = 64
-local HAS_PARENT, IS_SPARED, HAS_DEADLINE = 1, 2, 4 -- the first byte of the bonds
-local IS_STOPPING, SPARES, HAS_FOLLOWERS = 1, 2, 4 -- the first byte of the family
+local CHILD, FAMILY = 32, 64 -- added to the state
+local IS_SPARED, HAS_DEADLINE, BY_OTHERS = 1, 2, 4 -- the first byte of the bonds
+local IS_STOPPING, SPARES, IS_DONE, ENDS_WELL = 1, 2, 4, 8 -- the first byte of the family
 local call, pack, unpack_from, sub, byte = redis.call, struct.pack, struct.unpack, string.sub, string.byte
 local band = bit.band
 local SECTION = 1125899906842624 -- two to the power of 50
@@ -43,13 +46,26 @@ local function clock(given)
   return tonumber(now[1]) * 1000000 + tonumber(now[2])
 end
 
--- The state of a head, and whether it is of a family: then there is more to look at.
+-- The state of a head, and whether it has fields of a family: then there is more to look at.
 local function state_of(head)
   local state = byte(head, 1)
-  if state >= FAMILY then
-    return state - FAMILY, true
+  if state >= CHILD then
+    return band(state, CHILD - 1), state >= FAMILY
   end
   return state, false
+end
+
+-- The parent that a head names, or nil.
+local function parent_in(head)
+  return band(byte(head, 1), CHILD) ~= 0 and sub(head, -16) or nil
+end
+
+-- Whether a lease holds: `lease_error` in model/transitions.py. `worker_id` is '' if it is not given.
+local function is_held(head, token, worker_id, now)
+  if not head or state_of(head) ~= RUNNING or sub(head, 76, 91) ~= token or unpack_from('>I8', head, 68) <= now then
+    return false
+  end
+  return worker_id == '' or worker_id == sub(head, 93, 92 + byte(head, 92))
 end
 
 local function us(number)
@@ -72,6 +88,7 @@ local function rules_in(packed)
   return packed and cmsgpack.unpack(packed)
 end
 local PAUSED, MAX_RUNNING, ENQUEUE_RATE, EXECUTE_RATE, FAIL_QUEUE, RETENTION, PARTS = 1, 2, 3, 4, 5, 6, 7
+local IS_PART = -1 -- in place of the number of parts: this slot has a part of the queue
 
 -- The lines of a queue including these, and whether that is a change.
 local function with_lines(lines, more)
@@ -110,11 +127,45 @@ local function without_payload(body)
   return sub(body, 1, at - 1) .. '\196\0' .. sub(body, behind)
 end
 
--- {bonds, family, open children, notes}, each '' when there is none.
+-- The line and the queue of a body: behind the payload are two counts, then the lane, unless it is the default.
+local NUMBER_SIZES = { [0xcc] = 2, [0xcd] = 3, [0xce] = 5, [0xcf] = 9 }
+local function line_in(body)
+  local queue_start, queue_end = text_at(body, 2)
+  local lane, type_name = 'any', sub(body, text_at(body, queue_end + 1))
+  if byte(body, 1) - 0x90 > 5 then
+    local _, at = payload_in(body)
+    for _ = 1, 2 do
+      at = at + (NUMBER_SIZES[byte(body, at)] or 1)
+    end
+    lane = sub(body, text_at(body, at))
+  end
+  return lane .. '\0' .. type_name .. '\0', sub(body, queue_start, queue_end)
+end
+
+-- The names of a job's notes, in order; N<id> says how many there are.
+local function note_names(data, id, sizes)
+  local fields = {}
+  for i = 1, sizes and unpack_from('>I4', sizes) or 0 do
+    fields[i] = 'N' .. id .. pack('>I4', i)
+  end
+  return fields[1] and call('HMGET', data, unpack(fields)) or {}
+end
+
+-- Name and value of each.
+local function notes_of(data, id, sizes)
+  local notes = {}
+  for _, name in ipairs(note_names(data, id, sizes)) do
+    notes[#notes + 1] = name
+    notes[#notes + 1] = call('HGET', data, 'M' .. id .. name)
+  end
+  return notes
+end
+
+-- {bonds, family, open children, notes}, each '' when there is none; notes as a list of names and values.
 local function family_fields(data, id, with_notes)
-  local notes = with_notes and 'N' or 'O'
-  local found = call('HMGET', data, 'B' .. id, 'f' .. id, 'O' .. id, notes .. id)
-  return { found[1] or '', found[2] or '', found[3] or '', with_notes and found[4] or '' }
+  local found = call('HMGET', data, 'B' .. id, 'f' .. id, 'O' .. id, 'N' .. id)
+  local notes = with_notes and found[4] and notes_of(data, id, found[4]) or ''
+  return { found[1] or '', found[2] or '', found[3] or '', notes }
 end
 
 -- A stored job: {id, head, body, story, result, progress, scoped key}, each '' when there is none;
@@ -130,17 +181,25 @@ local function record_parts(data, id, lean, listed)
     parts[2], parts[4] = without_payload(parts[2]), false
   end
   local record = { id, parts[1], parts[2], parts[3] or '', parts[4] and 'r' .. parts[4] or '', parts[5] or '', parts[6] or '' }
-  local _, is_of_family = state_of(parts[1])
-  if is_of_family then
+  local _, has_fields = state_of(parts[1])
+  if has_fields then
     record[8] = family_fields(data, id, not listed)
   end
   return record
 end
 
+local function forget_notes(data, id)
+  local fields = { 'N' .. id }
+  for i, name in ipairs(note_names(data, id, call('HGET', data, 'N' .. id))) do
+    fields[2 * i], fields[2 * i + 1] = 'N' .. id .. pack('>I4', i), 'M' .. id .. name
+  end
+  call('HDEL', data, unpack(fields))
+end
+
 -- Every field of a job, including its aliases; of a lost one also what a family has.
 local function forget(data, id, is_lost)
   local fields = {}
-  for prefix in string.gmatch(is_lost and 'hbsrpKIAcovBfONP' or 'hbsrpKIAcov', '.') do
+  for prefix in string.gmatch(is_lost and 'hbsrpKIAcovBfOP' or 'hbsrpKIAcov', '.') do
     fields[#fields + 1] = prefix .. id
   end
   local followers = call('HGET', data, 'A' .. id) or ''
@@ -148,6 +207,9 @@ local function forget(data, id, is_lost)
     fields[#fields + 1] = 'h' .. sub(followers, from, from + 15)
   end
   each_part('HDEL', data, fields, #fields)
+  if is_lost then
+    forget_notes(data, id)
+  end
 end
 
 local function wake(key)

@@ -18,9 +18,10 @@ local function prune(list, done, entry, state)
     local field = string.sub(entry, at, at + 16)
     local head = call('HGET', data, field)
     -- Skip jobs that were requeued or deleted since.
-    if head and byte(head, 1) == state + FAMILY and sub(head, 68, 75) == sub(entry, 2, 9) then
+    local is_due = head and state_of(head) == state and sub(head, 68, 75) == sub(entry, 2, 9)
+    if is_due and byte(head, 1) ~= state then
       kept[#kept + 1] = field
-    elseif head and byte(head, 1) == state and sub(head, 68, 75) == sub(entry, 2, 9) then
+    elseif is_due then
       forget(data, string.sub(field, 2))
       listed[#listed + 1] = field
       pruned = pruned + 1

@@ -78,7 +78,7 @@ local function read_page(ask)
   local places = page_of(sign == 'o' and 'c' or sign, sub(ask, 3, 18), sub(ask, 19), sign == 'o')
   answer(ask, table.concat(places))
   for _, place in ipairs(places) do
-    read_job(sub(place, 9))
+    read_job(sub(place, 9), false, true)
   end
 end
 
@@ -88,25 +88,31 @@ local function read_has_children(id)
   answer('>e' .. id, found[1] and '1' or '')
 end
 
--- What a job with the bit FAMILY has besides, and its parents: they count its end.
-local function read_family(id, state, with_notes)
-  local bonds, family, open = get('B' .. id), get('f' .. id), get('O' .. id)
-  get('r' .. id)
-  if state == BLOCKED then get('P' .. id) end
-  if with_notes then get('N' .. id) end
-  if family and band(byte(family, 1), HAS_FOLLOWERS) ~= 0 and tonumber(open or 0) <= 1 then
-    read_page('>d' .. id .. us(0)) -- it may end in this step
-  end
-  if open then read_has_children(id) end
-  if bonds and band(byte(bonds, 1), HAS_PARENT) ~= 0 then
-    read_job(sub(bonds, 2, 17))
+local function read_notes(id)
+  local sizes = get('N' .. id)
+  for i = 1, sizes and unpack_from('>I4', sizes) or 0 do
+    get('M' .. id .. get('N' .. id .. pack('>I4', i)))
   end
 end
 
+-- What a job with the bit FAMILY has besides. The jobs that come after it are read
+-- only if it may end in this step: of a relative (`is_far`) when they are asked for, or one end would read a whole chain.
+local function read_family(id, state, with_notes, is_far)
+  local family, open = get('f' .. id), get('O' .. id)
+  get('B' .. id)
+  get('r' .. id)
+  if state == BLOCKED then get('P' .. id) end
+  if with_notes then read_notes(id) end
+  if not is_far and family and unpack_from('>I4', family, 22) > 0 and tonumber(open or 0) <= 1 then
+    read_page('>d' .. id .. us(0))
+  end
+  if open then read_has_children(id) end
+end
+
 local read_jobs_of_key
-function read_job(id, with_notes)
+function read_job(id, with_notes, is_far)
   if read['h' .. id] ~= nil then
-    if with_notes and read['h' .. id] and read['B' .. id] ~= nil then get('N' .. id) end
+    if with_notes and read['h' .. id] and read['f' .. id] ~= nil then read_notes(id) end
     return
   end
   local head = get('h' .. id)
@@ -114,9 +120,9 @@ function read_job(id, with_notes)
     return
   end
   local flags = byte(head, 2)
-  local state, is_of_family = state_of(head)
+  local state, has_fields = state_of(head)
   if state == ALIAS then
-    return read_job(sub(head, 2), with_notes)
+    return read_job(sub(head, 2), with_notes, is_far)
   end
   get('b' .. id)
   if band(flags, STORY) ~= 0 then get('s' .. id) end
@@ -141,9 +147,11 @@ function read_job(id, with_notes)
   if band(flags, COPY) ~= 0 then
     read_job(get('o' .. id) or '', true)
   end
-  if is_of_family then
-    read_family(id, state, with_notes)
+  if has_fields then
+    read_family(id, state, with_notes, is_far)
   end
+  local parent = parent_in(head)
+  if parent then read_job(parent) end -- it counts the end of its child
 end
 
 local function read_owed()
