@@ -14,6 +14,7 @@ guarded move of it. Nobody trusts a counter alone: before a release every job th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Literal, NamedTuple, Protocol, TypeVar, assert_never
 
 from msgspec.structs import replace
@@ -292,9 +293,19 @@ def _apply(jobs: FamiliesInStep, owed: Owed, job: JobRecord) -> None:
 def _stop_child(jobs: FamiliesInStep, job: JobRecord, parent: JobRecord) -> None:
     family, above = family_of(job), family_of(parent)
     if family.stopping is None:
-        stop(jobs, job, "stopped", f"stopped with {parent.type}", spares=above.spares)
+        stop(jobs, job, "stopped", _stopped_with(parent), spares=above.spares)
     elif family.spares and not above.spares:
         stop(jobs, job, family.stopping, spares=False)
+
+
+def stopped_child(child: JobRecord, parent: JobRecord, now: datetime) -> JobRecord:
+    """What a stop makes of a waiting child without relatives of its own; a store may stop many at once."""
+    after = stopped(child, "stopped", _stopped_with(parent), now, spares=family_of(parent).spares)
+    return finished(after, now, is_part=True)
+
+
+def _stopped_with(parent: JobRecord) -> str:
+    return f"stopped with {parent.type}"
 
 
 def _release_after(jobs: FamiliesInStep, job: JobRecord, cause: JobRecord) -> None:

@@ -6,6 +6,7 @@ from asyncio.subprocess import PIPE, Process
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 from taskharbor.drivers import connect
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.drivers.messages import Claim, Reclaimed
+from taskharbor.drivers.messages import Claim, Query, Reclaimed
 from taskharbor.drivers.redis.attempts import Attempts
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.errors import DriverUnavailable
@@ -21,7 +22,8 @@ from taskharbor.model.bonds import Bonds
 from taskharbor.model.entropy import id_bytes
 from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.queue import QueueSettings, Retention
-from taskharbor.model.settlement import Ack
+from taskharbor.model.settlement import Ack, Retry
+from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import START, new_id
 from tests.integration.sqlite.test_families import WiderWalk
 from tests.unit.drivers.memory.test_families import SECOND, drain
@@ -211,6 +213,52 @@ def goes_away_after_a_sweep(patch: pytest.MonkeyPatch, attempts: Attempts, prima
         return answers
 
     patch.setattr(attempts, "reclaim_these", reclaim_and_go)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_large_stop_leaves_the_jobs_of_the_memory_driver(driver, times):
+    """Waiting children are stopped by a script, the others among them by the rules in Python."""
+    ids = [new_id() for _ in range(1000)]
+    async with MemoryDriver() as model:
+        expected, found = [await stopped_family(one, ids, times) for one in (model, driver)]
+    assert found == expected
+    assert {job.state for job in found} == {JobState.CANCELLED, JobState.COMPLETED}
+
+
+async def stopped_family(driver: Driver, ids: Sequence[str], times: int) -> list[JobRecord]:
+    root = NewJob(id=ids[0], type="root", bonds=Bonds(done_by="children"))
+    jobs = [family_member(root.id, number, job_id) for number, job_id in enumerate(ids[1:])]
+    await driver.enqueue([root, *jobs[:300]], now=START)
+    await driver.enqueue(jobs[300:], now=START)
+    queues = ("default", "other")
+    claim = Claim(queues=queues, worker_id="w", limit=40, lease_for=60 * SECOND)
+    held = (await driver.reserve(claim, now=START)).jobs
+    again = [Retry(job.lease, reason="x", delay=SECOND) for job in held[:9]]
+    await driver.settle([*again, *(Ack(job.lease) for job in held[9:20])], now=START)
+    for _ in range(times):
+        await driver.cancel([root.id], now=START + SECOND)
+        while (await driver.promote(now=START + SECOND)).count:
+            pass
+    claimed = (await driver.reserve(replace(claim, limit=1000), now=START + SECOND)).jobs
+    await driver.settle([Ack(job.lease) for job in [*held[20:], *claimed]], now=START + SECOND)
+    while (await driver.promote(now=START + SECOND)).count or claimed:
+        claimed = (await driver.reserve(replace(claim, limit=1000), now=START + SECOND)).jobs
+        await driver.settle([Ack(job.lease) for job in claimed], now=START + SECOND)
+    page = await driver.find(Query(limit=1000), now=START + SECOND)
+    return [replace(job, seq=0, fence=0) for job in sorted(page.jobs, key=lambda job: job.id)]
+
+
+def family_member(root_id: str, number: int, job_id: str) -> NewJob:
+    """Mostly a child and nothing else; now and then one with a time, a lane, a queue or a bond of its own."""
+    odd: dict[int, dict[str, Any]] = {
+        50: {"run_at": START + 99 * SECOND},
+        51: {"queue": "other", "requires": "gpu"},
+        52: {"bonds": Bonds(parent=root_id, when="over")},
+        53: {"bonds": Bonds(parent=root_id, within=3600 * SECOND)},
+        54: {"bonds": Bonds(parent=root_id, done_by="children")},
+    }
+    fields: dict[str, Any] = {"type": "child", "bonds": Bonds(parent=root_id), **odd.get(number % 200, {})}
+    return NewJob(id=job_id, **fields)
 
 
 class SameWalk(WiderWalk):

@@ -18,6 +18,7 @@ from taskharbor.drivers.family_enqueue import Arrival
 from taskharbor.drivers.messages import Enqueued, FamilyEnd, Promoted, Resolution, Resolved
 from taskharbor.drivers.redis.enqueue import Enqueuer, are_children
 from taskharbor.drivers.redis.family_unit import ASK_LATE, ASK_OWED, FamilyUnit
+from taskharbor.drivers.redis.large_stops import stop_many
 from taskharbor.drivers.redis.notes import NoteAnswer, Notes
 from taskharbor.drivers.redis.optimistic import OptimisticStep
 from taskharbor.drivers.redis.snapshot import ask_for_job, scoped
@@ -90,8 +91,11 @@ class Families:
         """
         looked = 0
         while looked < limit:
-            part = partial(_sweep, limit=min(STEP_LIMIT, limit - looked))
-            found = await self._steps.run([ASK_OWED, ASK_LATE], part, now)
+            looked += await stop_many(self._steps, limit - looked, now)
+            most = min(STEP_LIMIT, limit - looked)
+            if most <= 0:
+                break
+            found = await self._steps.run([ASK_OWED, ASK_LATE], partial(_sweep, limit=most), now)
             looked += found.count
             self.keep(found.ended)
             if not found.count:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from taskharbor.drivers.families import Owed, OwedKind
+from taskharbor.drivers.families import STEP_LIMIT, Owed, OwedKind
 from taskharbor.drivers.messages import FamilyEnd
 from taskharbor.drivers.redis.encoding import CHILD as CHILD_BIT
 from taskharbor.drivers.redis.encoding import FAMILY
@@ -60,6 +60,7 @@ class FamilyUnit(UnitOfWork):
         self._lowest_open: dict[str, int] = {}
         self._stored_owed = self._owed_in_store()
         self._own_owed: dict[int, Owed] = {}
+        self._left_to_sweeps: set[int] = set()
         self._paid: list[int] = []
 
     # ------------------------------------------------------------------ jobs
@@ -216,15 +217,19 @@ class FamilyUnit(UnitOfWork):
         return jobs[:limit]
 
     def owe(self, kind: OwedKind, job_id: str) -> None:
+        """A large stop is not begun in this step: stop.lua is faster at it."""
         no = -1 - len(self._own_owed)
         self._own_owed[no] = Owed(no, kind, job_id)
+        if kind == "stop" and open_of(self.jobs.get(job_id)) > STEP_LIMIT:
+            self._left_to_sweeps.add(no)
 
     def next_owed(self) -> Owed | None:
         """Of what was stored before, only a sweep knows: other steps carry out what they owe themselves."""
         for no, owed in self._stored_owed.items():
             self.field(b"w" + _SEQ.pack(no))
             return owed
-        return next((owed for owed in self._own_owed.values() if owed.cursor >= 0), None)
+        mine = (owed for no, owed in self._own_owed.items() if no not in self._left_to_sweeps)
+        return next((owed for owed in mine if owed.cursor >= 0), None)
 
     def owe_rest(self, owed: Owed, cursor: int | None) -> None:
         if owed.no in self._own_owed:
