@@ -132,3 +132,35 @@ def test_folders_of_tests_list_their_files_by_promise() -> None:
         wrong += [f"{page.relative_to(ROOT)}: {name}" for name in sorted(listed ^ there)]
 
     assert wrong == [], "listed but not there, or there but not listed: `make fix` writes the lists"
+
+
+def test_tests_start_processes_as_from_a_terminal_where_signals_are_ignored(tmp_path: Path) -> None:
+    """Under nohup, in cron and in the background of a script a run ignores signals; its children must not."""
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "test_inherited.py").write_text(_LOOKS_AT_A_CHILD, "utf-8")
+    ignoring = "import signal, sys, pytest\n" + "".join(
+        f"signal.signal(signal.{name}, signal.SIG_IGN)\n" for name in ("SIGINT", "SIGQUIT", "SIGHUP")
+    )
+
+    options = ["-q", "-p", "no:cacheprovider", "-n", "1", "--rootdir", str(tmp_path), str(tmp_path)]
+    run = f"{ignoring}sys.exit(pytest.main({options!r}))"
+    done = subprocess.run(
+        [sys.executable, "-c", run], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+
+
+_LOOKS_AT_A_CHILD = """
+import subprocess, sys
+
+LOOK = (
+    "from signal import SIG_IGN, SIGHUP, SIGINT, SIGQUIT, getsignal;"
+    "print([number.name for number in (SIGINT, SIGQUIT, SIGHUP) if getsignal(number) is SIG_IGN])"
+)
+
+def test_a_child_ignores_nothing():
+    shown = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "[]"
+"""

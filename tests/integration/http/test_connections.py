@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import time
 from collections.abc import Callable
@@ -75,7 +76,7 @@ def test_callers_who_keep_the_server_waiting_make_room_for_others(sent: bytes) -
 
 
 def test_one_connection_too_many_is_asked_to_come_back_where_all_are_busy() -> None:
-    one = app(max_connections=2)
+    one = app(max_connections=2, metrics=True)
     wait = b"GET /api/jobs/%s/result?wait_s=30 HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with served(one) as port:
         made = talk(port, POST + b"Connection: close\r\nContent-Length: 12\r\n\r\n" + b'{"type":"x"}')
@@ -88,7 +89,10 @@ def test_one_connection_too_many_is_asked_to_come_back_where_all_are_busy() -> N
 
             assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1")
         wait_until(lambda: is_live(port))
-    assert one.service.connections.dropped["full"] >= 1
+        metrics = talk(port, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        counted = re.search(rb'connections_dropped_total{reason="full"} (\d+)', metrics)
+        assert counted is not None
+        assert int(counted[1]) >= 1
 
 
 def test_one_address_has_no_more_than_its_share() -> None:

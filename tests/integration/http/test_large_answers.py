@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from taskharbor.drivers import connect
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NewJob
-from tests.integration.http.api import GENEROUS_SECONDS
+from tests.integration.http.api import GENEROUS_SECONDS, make_token, token_file
 
 MEGABYTE = 1_000_000
 LIMIT = 256 * 1024 * 1024
@@ -32,7 +33,14 @@ def url(tmp_path: Path) -> str:
 @pytest.fixture
 def server(url: str) -> Iterator[tuple[str, int]]:
     """(address, pid) of a server on a store of its own."""
-    command = [sys.executable, "-m", "taskharbor", "server", "--port", "0", "--no-scheduler", "--url", url]
+    with running(url) as found:
+        yield found
+
+
+@contextmanager
+def running(url: str, *options: str) -> Iterator[tuple[str, int]]:
+    serve = ["server", "--port", "0", "--no-scheduler", "--url", url, *options]
+    command = [sys.executable, "-m", "taskharbor", *serve]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
@@ -58,10 +66,10 @@ def peak_of(pid: int) -> int:
     return int(found[1]) * 1024
 
 
-async def fill(url: str) -> list[str]:
+async def fill(url: str, count: int = JOBS) -> list[str]:
     async with connect(url) as driver:
         entropy, ids = Entropy(), []
-        for _ in range(JOBS):
+        for _ in range(count):
             ids.append(entropy.job_id(driver.clock.now()))
             await driver.enqueue([NewJob(id=ids[-1], type="big", payload=b'"' + b"x" * MEGABYTE + b'"')])
         return ids
@@ -97,6 +105,20 @@ async def test_large_jobs_are_listed_fetched_and_claimed_in_bounded_memory(
     claimed = ask(address, "reserve", claim={"queues": ["default"], "worker_id": "w", "limit": JOBS}).json()
     assert 0 < len(claimed) < JOBS
     assert peak_of(pid) < LIMIT
+
+
+@pytest.mark.more("hundreds of jobs, or megabytes of them")
+async def test_a_viewers_list_of_large_jobs_is_made_in_bounded_memory(url: str, tmp_path: Path) -> None:
+    ids = await fill(url, 300)
+    token = make_token(token_file(tmp_path), "viewer")
+
+    with running(url, "--tokens", str(tmp_path / "tokens.json")) as (address, pid):
+        with httpx2.Client(timeout=GENEROUS_SECONDS, headers={"Authorization": f"Bearer {token}"}) as client:
+            listed = client.get(f"{address}/api/jobs?limit=300").json()
+        peak = peak_of(pid)
+
+    assert {job["id"] for job in listed["items"]} == set(ids)
+    assert peak < LIMIT
 
 
 @pytest.mark.more("hundreds of jobs, or megabytes of them")
