@@ -4,7 +4,7 @@
     some queues  what a token limited to some queues gets: see `QueueScope`
     hidden       whether secrets in the answer are hidden from viewers
     audited      whether success is written to the audit log; refusals always are
-    rechecked    whether the caller is authenticated again while the request waits or streams
+    rechecked    whether the caller is authenticated again while the request waits, streams or does its steps
 
 An operation without a row is refused to everyone, so a new route or verb needs one here; a test names the
 missing ones. `python -m taskharbor.web.permissions` prints the table of docs/operations/security.md; a test
@@ -85,9 +85,9 @@ def _look(
     return AccessRule(roles=roles, scope=scope, is_redacted=hidden, is_rechecked=again)
 
 
-def _change(roles: tuple[Permission, ...], scope: QueueScope) -> AccessRule:
+def _change(roles: tuple[Permission, ...], scope: QueueScope, *, again: bool = False) -> AccessRule:
     """Written to the audit log."""
-    return AccessRule(roles=roles, scope=scope, is_audited=True)
+    return AccessRule(roles=roles, scope=scope, is_audited=True, is_rechecked=again)
 
 
 def _work(scope: QueueScope, *, again: bool = False) -> AccessRule:
@@ -128,7 +128,7 @@ PERMISSIONS: dict[str, AccessRule] = {
     "list_dead": _look(_VIEWER, QueueScope.OWN),
     "retry_dead": _change(_OPERATOR, QueueScope.OWN),
     "delete_dead": _change(_OPERATOR, QueueScope.OWN),
-    "bulk": _change(_OPERATOR, QueueScope.OWN),
+    "bulk": _change(_OPERATOR, QueueScope.OWN, again=True),
     "get_bulk": _look(_VIEWER, QueueScope.OWN),
     "stop_bulk": _change(_OPERATOR, QueueScope.OWN),
     "start_bulk": _change(_OPERATOR, QueueScope.OWN),
@@ -172,7 +172,7 @@ PERMISSIONS: dict[str, AccessRule] = {
     "driver.migrate": _change(_ADMIN, QueueScope.REFUSED),
     "driver.enqueue": _change(_PRODUCER_OR_WORKER, QueueScope.OWN),
     "driver.ring": _look(_PRODUCER_OR_WORKER, QueueScope.OWN),
-    "driver.reserve": _work(QueueScope.OWN, again=True),
+    "driver.reserve": _work(QueueScope.OWN),
     "driver.extend_leases": _work(QueueScope.LEASE),
     "driver.settle": _work(QueueScope.LEASE),
     "driver.exchange": _work(QueueScope.OWN),

@@ -420,7 +420,32 @@ async def test_what_the_table_says_is_audited(
     assert audited == ({f"driver.{verb}"} if PERMISSIONS[f"driver.{verb}"].is_audited else set())
 
 
+def routes_of_own_things() -> list[tuple[str, str, str]]:
+    """Every route that changes something, here of the queue `mail`."""
+    return [
+        (one.name, one.method, named(one.path, MINE, "mail")) for one in OPERATIONS if one.method != "GET"
+    ]
+
+
+@pytest.mark.parametrize(("name", "method", "path"), routes_of_own_things())
+async def test_what_a_route_changes_is_audited_as_the_table_says(
+    api: RightsApi, name: str, method: str, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "taskharbor.audit")
+    answer = await api(method, path, BODIES.get(name), token=api.tokens["admin"])
+    await asyncio.sleep(0)
+
+    audited = {vars(one)["operation"] for one in caplog.records if one.name == "taskharbor.audit"}
+    assert audited == ({name} if PERMISSIONS[name].is_audited else set()), answer.text
+
+
 # ------------------------------------------------------------------ asked again
+
+
+def test_every_row_that_is_checked_again_has_its_test() -> None:
+    """`events` and `bulk` have theirs in test_events.py and test_bulk.py, the others are here."""
+    again = {name for name, rule in PERMISSIONS.items() if rule.is_rechecked}
+    assert again == {"result", "events", "bulk", "driver.wakeups"}
 
 
 class Revoked(RightsApi):
