@@ -3,8 +3,9 @@
     first caller ──► driver.enqueue([1]) ─ in flight ──────────► stored
     callers 2 … 9        are collected ───► driver.enqueue([2 … 9]) ──► each gets its own answer
 
-No delay is added: if no call is in flight, a job is sent at once. A caller gets its answer only
-when its own job is stored.
+A caller that is alone is sent at once. Where there are several, the next batch waits while turns of the
+event loop bring more jobs: callers that were answered together come back together. A caller gets its answer
+only when its own job is stored.
 """
 
 from __future__ import annotations
@@ -15,9 +16,14 @@ from datetime import datetime
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Enqueued
 from taskharbor.errors import DriverError
+from taskharbor.model.clock import pause
 from taskharbor.model.job import NewJob
 
 MAX_BATCH = 500
+QUIET_TURNS = 4
+"""A batch is sent after so many turns of the event loop that brought no job to it."""
+_MOST_TURNS = 64
+_GATHER_SECONDS = 0.005
 
 _Waiting = tuple[NewJob, datetime | None, "asyncio.Future[Enqueued]"]
 
@@ -28,6 +34,7 @@ class EnqueueBatcher:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._waiting: list[_Waiting] = []
+        self._last_size = 1
         self._is_busy = False
         self._sender: asyncio.Task[None] | None = None
 
@@ -62,11 +69,30 @@ class EnqueueBatcher:
     async def _send_all(self) -> None:
         try:
             while self._waiting:
+                await self._gather()
+                self._last_size = len(self._waiting)
                 batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
                 await self._send([item for item in batch if not item[2].done()])
         finally:
             self._is_busy = False
             self._drop_rest()
+
+    async def _gather(self) -> None:
+        """Let callers that are on their way join the next batch.
+
+        A call to the store costs as much as dozens of turns of the loop. On SQLite it runs in a thread, too,
+        and what this loop does meanwhile costs both of them twice: they pass the interpreter to and fro.
+        """
+        if len(self._waiting) == self._last_size == 1:
+            return
+        monotonic = self._driver.clock.monotonic
+        quiet, size, until = 0, 0, monotonic() + _GATHER_SECONDS
+        for _ in range(_MOST_TURNS):
+            quiet = quiet + 1 if len(self._waiting) == size else 0
+            size = len(self._waiting)
+            if quiet == QUIET_TURNS or size >= MAX_BATCH or monotonic() >= until:
+                return
+            await pause()
 
     async def _send(self, batch: list[_Waiting]) -> None:
         if not batch:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+import types
+from collections.abc import Generator
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -62,3 +64,9 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+@types.coroutine
+def pause() -> Generator[None, None, None]:
+    """Let all other tasks of the event loop have a turn."""
+    yield

@@ -24,9 +24,12 @@ from taskharbor.model.checks import ID_LENGTH, MAX_BATCH, check_count, check_ids
 from taskharbor.model.job import JobRecord
 from taskharbor.model.logbook import LogEntry
 from taskharbor.model.schedule import Schedule
+from taskharbor.model.settlement import Release
 from taskharbor.web.problems import Problem
 
 _LEAST, _FIRST, _MOST = 8, 16, 128
+_MOST_CLAIMED = 256
+"""In one step of the store: a worker settles and claims about two hundred short jobs in one call."""
 _AROUND = 1024
 """Roughly what a job takes besides its payload, result and history."""
 _PER_ATTEMPT = 300
@@ -120,10 +123,13 @@ class AnswerLimit:
         return found
 
     async def claim(self, driver: Driver, verb: str, arguments: Mapping[str, Any]) -> Claimed | Exchanged:
-        """`reserve` or `exchange`; jobs that would be too much for one answer wait for the next claim."""
+        """`reserve` or `exchange`; jobs that would be too much for one answer wait for the next claim.
+
+        How large they are is known once they are claimed: then those that do not fit are released.
+        """
         claim: Claim = arguments["claim"]
         check_claim(claim)
-        limit = min(claim.limit, self._size(self.budget))
+        limit = min(claim.limit, self._size(self.budget, _MOST_CLAIMED))
         answer: Claimed | Exchanged = await getattr(driver, verb)(
             **{**arguments, "claim": replace(claim, limit=limit)}
         )
@@ -131,8 +137,10 @@ class AnswerLimit:
         given_up, ended = answer.given_up, answer.ended
         left = self.budget - self._weight(some)
         with suppress(TaskHarborError):  # jobs that are claimed already must reach their worker
+            if left < 0:
+                await self._release_surplus(driver, jobs, arguments["now"])
             while len(some) == limit and len(jobs) < claim.limit and left > 0:
-                limit = min(claim.limit - len(jobs), self._size(left))
+                limit = min(claim.limit - len(jobs), self._size(left, _MOST_CLAIMED))
                 more = await driver.reserve(replace(claim, limit=limit), now=arguments["now"])
                 some = more.jobs
                 jobs += some
@@ -140,6 +148,19 @@ class AnswerLimit:
                 ended += more.ended
                 left -= self._weight(some)
         return replace(answer, given_up=given_up, ended=ended)
+
+    async def _release_surplus(self, driver: Driver, jobs: list[JobRecord], now: datetime | None) -> None:
+        """Leave as many of these as fit into an answer, and at least one."""
+        left, kept = self.budget, 0
+        for job in jobs:
+            left -= answer_size(job)
+            if left < 0 and kept:
+                break
+            kept += 1
+        surplus = jobs[kept:]
+        del jobs[kept:]
+        if surplus:
+            await driver.settle([Release(job.lease) for job in surplus], now=now)
 
     def check_schedules(self, there: Iterable[Schedule], schedule: Schedule) -> None:
         """Raises Problem `payload-too-large` if the payloads of all schedules exceed one answer."""
@@ -153,9 +174,9 @@ class AnswerLimit:
 
     # ------------------------------------------------------------------
 
-    def _size(self, left: int) -> int:
+    def _size(self, left: int, most: int = _MOST) -> int:
         """How many to read next: as many as fit if all are as large as the largest recent one."""
-        return max(_LEAST, min(_MOST, left // (2 * (self._largest + _AROUND))))
+        return max(_LEAST, min(most, left // (2 * (self._largest + _AROUND))))
 
     def _seen(self, job: JobRecord, shown: Shown | None) -> JobRecord:
         self._note(job)
@@ -169,8 +190,7 @@ class AnswerLimit:
         return total
 
     def _note(self, job: JobRecord) -> None:
-        size = len(job.payload) + len(job.result or b"") + _of_family(job)
-        self._largest = max(size, self._largest - self._largest // 64)  # decays slowly
+        self._largest = max(_bytes_of(job), self._largest - self._largest // 64)  # decays slowly
 
 
 def jobs_in(answer: Claimed | Exchanged) -> list[JobRecord]:
@@ -179,14 +199,17 @@ def jobs_in(answer: Claimed | Exchanged) -> list[JobRecord]:
 
 def answer_size(job: JobRecord) -> int:
     """About what a job takes in an answer: its bytes travel as base64."""
-    size = len(job.payload) + len(job.result or b"") + _of_family(job)
-    return size * 4 // 3 + _AROUND + _PER_ATTEMPT * len(job.history)
+    return _bytes_of(job) * 4 // 3 + _AROUND + _PER_ATTEMPT * len(job.history)
 
 
-def _of_family(job: JobRecord) -> int:
-    """What its notes take, and the ids that it comes after."""
-    after = 0 if job.bonds is None else len(job.bonds.after)
-    return after * ID_LENGTH + sum(len(note.data) + _PER_NOTE for note in job.notes)
+def _bytes_of(job: JobRecord) -> int:
+    """Its payload and result, its notes, and the ids that it comes after."""
+    size = len(job.payload) + len(job.result or b"")
+    if job.bonds is not None:
+        size += len(job.bonds.after) * ID_LENGTH
+    if job.notes:
+        size += sum(len(note.data) + _PER_NOTE for note in job.notes)
+    return size
 
 
 class LimitedDriver:

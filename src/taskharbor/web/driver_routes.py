@@ -140,7 +140,8 @@ class DriverVerbs:
     def _arguments(self, verb: Verb, body: bytes) -> dict[str, Any]:
         try:
             arguments = wire.read_request(verb.name, body)
-            refuse_double_keys(body)
+            if wire.encode(arguments) != body:  # our own driver writes it like this, and nothing was dropped
+                refuse_double_keys(body)
         except msgspec.ValidationError as error:
             raise Problem("validation", f"{error}; nothing was done") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

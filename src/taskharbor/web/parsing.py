@@ -74,10 +74,12 @@ _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 def read_query(query_string: bytes, kind: type[T]) -> T:
     """The query parameters: each at most once, and no unknown ones."""
+    if not query_string:
+        return _decoded({}, kind)
     try:
         text = query_string.decode("ascii")
         pairs = parse_qsl(
-            text, keep_blank_values=True, strict_parsing=bool(text), errors="strict",
+            text, keep_blank_values=True, strict_parsing=True, errors="strict",
             max_num_fields=_MAX_QUERY_FIELDS,
         )  # fmt: skip
     except ValueError:
@@ -87,6 +89,10 @@ def read_query(query_string: bytes, kind: type[T]) -> T:
         if name in given or not name.isprintable() or not value.isprintable():
             raise _bad_parameter(name, "is given twice, or contains an unprintable character")
         given[name] = value
+    return _decoded(given, kind)
+
+
+def _decoded(given: dict[str, str], kind: type[T]) -> T:
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:

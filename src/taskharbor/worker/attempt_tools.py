@@ -14,11 +14,11 @@ from taskharbor.drivers.messages import Enqueued, Resolution, Resolved
 from taskharbor.errors import InvalidArgument
 from taskharbor.events import Event, JobEnqueued
 from taskharbor.middleware import around_every_enqueue, compose
+from taskharbor.model.clock import pause
 from taskharbor.model.codec import Codec
 from taskharbor.model.job import Lease, NewJob
 from taskharbor.tasks.request import JobRequest, encoded_payload, template_of
 from taskharbor.worker.leased_jobs import LeasedJob
-from taskharbor.worker.timing import pause
 from taskharbor.worker.transaction import Transactions
 
 if TYPE_CHECKING:

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from taskharbor.drivers.messages import Claim, Exchanged, WakeupKind
 from taskharbor.errors import DriverUnavailable, Forbidden, InvalidArgument, StoreRefused
+from taskharbor.model.clock import pause
 from taskharbor.model.idle import idle_backoff
 from taskharbor.model.job import JobRecord
 from taskharbor.worker.claimed_lanes import ClaimedLanes, holds_back
 from taskharbor.worker.leased_jobs import LeasedJob
 from taskharbor.worker.settling import Settler, settlements_of
 from taskharbor.worker.slots import Slots
-from taskharbor.worker.timing import Alarm, pause
+from taskharbor.worker.timing import Alarm
 
 if TYPE_CHECKING:
     from taskharbor.worker.run import Run

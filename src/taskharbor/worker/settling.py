@@ -56,6 +56,7 @@ class Settler:
         self._max_jobs = run.options.max_jobs
         self._held_limit = run.held_limit
         self._overlaps = run.driver.capabilities.remote
+        self._load = WORTH_A_CALL
         self._pending: list[LeasedJob] = []
         self._has_news = False
 
@@ -99,16 +100,13 @@ class Settler:
         return is_first or (self._overlaps and len(self._pending) == self._load)
 
     @property
-    def _load(self) -> int:
-        return max(self._held_limit.now // 2, WORTH_A_CALL)
-
-    @property
     def has_load(self) -> bool:
         return self._overlaps and len(self._pending) >= self._load
 
     def take(self) -> list[LeasedJob]:
         """All that can be sent now. Their leases are not extended until `answered` or `failed`."""
         self._has_news = False
+        self._load = max(self._held_limit.now // 2, WORTH_A_CALL)
         if not self._pending:
             return []
         batch, self._pending = self._leased_jobs.mark_settling(self._pending)

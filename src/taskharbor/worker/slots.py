@@ -14,6 +14,7 @@ from contextvars import Context, copy_context
 from typing import TYPE_CHECKING
 
 from taskharbor.events import JobStarted
+from taskharbor.model.clock import pause
 from taskharbor.model.job import FailureKind
 from taskharbor.model.outcome import Failed, Outcome, Released
 from taskharbor.worker.attempt import Runner, refusal, run_attempt
@@ -23,7 +24,6 @@ from taskharbor.worker.leased_jobs import LeasedJob
 from taskharbor.worker.resolver import RELEASED_FOR, Resolver
 from taskharbor.worker.settling import Settler
 from taskharbor.worker.thread_slots import ThreadSlots
-from taskharbor.worker.timing import pause
 
 if TYPE_CHECKING:
     from taskharbor.worker.run import Run

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import types
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
@@ -98,12 +97,6 @@ class Alarm:
         self._sleeper = None
         self._at = float("inf")
         self._ring()
-
-
-@types.coroutine
-def pause() -> Generator[None, None, None]:
-    """Let all other tasks of the event loop have a turn."""
-    yield
 
 
 async def dropped(*tasks: asyncio.Future[Any]) -> None:

@@ -10,6 +10,7 @@ from taskharbor import Client
 from taskharbor.drivers import connect
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.errors import DriverUnavailable, InvalidArgument, RateLimited
+from taskharbor.model.clock import pause
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import QueueSettings
 from taskharbor.tasks import JobRequest
@@ -76,6 +77,41 @@ async def test_the_first_goes_at_once_and_those_that_come_meanwhile_go_together(
     await driver.let_through()
     assert all(task.done() for task in tasks)
     assert await total(driver) == 10
+
+
+async def test_callers_that_come_one_turn_after_the_other_go_together(client, driver):
+    tasks = start(client, 3)
+    await turn_loop()
+    assert driver.calls == [1]
+
+    driver.gates.popleft().set_result(None)
+    for _ in range(10):
+        await pause()
+        await pause()
+        tasks += start(client)
+    await turn_loop()
+    assert driver.calls == [1, 12]
+
+    await driver.let_through()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_caller_that_is_alone_waits_for_nobody(client, driver):
+    for number in range(1, 4):
+        first, second = start(client), start(client)
+        await driver.let_through()  # the first at once, and the second after it
+        await driver.let_through()
+        await asyncio.gather(*first, *second)
+        assert driver.calls == [1, 1] * number
+
+    [task] = start(client)
+    turns = 0
+    while len(driver.calls) < 7:
+        await pause()
+        turns += 1
+    assert turns <= 2
+    await driver.let_through()
+    await task
 
 
 async def test_nobody_is_answered_before_his_own_job_is_stored(client, driver):

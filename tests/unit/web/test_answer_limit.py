@@ -53,6 +53,9 @@ class Watched:
         self.brought.append(len(answer.claimed))
         return answer
 
+    async def settle(self, settlements: Any, *, now: datetime | None = None) -> Any:
+        return await self.driver.settle(settlements, now=now)
+
 
 async def stocked(count: int, size: int) -> tuple[Any, list[str]]:
     driver, entropy = connect("memory://"), Entropy()
@@ -151,6 +154,29 @@ async def test_a_claim_of_small_jobs_gets_all_it_asks_for() -> None:
 
     assert isinstance(claimed, Claimed)
     assert [job.id for job in claimed.jobs] == ids[:400]
+
+
+@pytest.mark.parametrize("verb", ["reserve", "exchange"])
+async def test_large_jobs_behind_small_ones_are_released_where_they_do_not_fit(verb: str) -> None:
+    limit = AnswerLimit(16 * BUDGET)
+    small, _ = await stocked(500, 10)
+    claim = Claim(queues=("default",), worker_id="w", limit=400, lease_for=timedelta(seconds=30))
+    await limit.claim(small, "reserve", {"claim": claim, "now": None})  # so the next claim is a large one
+    store, ids = await stocked(300, BUDGET)
+    settled: dict[str, Any] = {"settlements": []} if verb == "exchange" else {}
+
+    answer = await limit.claim(store, verb, {"claim": claim, "now": None, **settled})
+
+    taken = answer.jobs if isinstance(answer, Claimed) else answer.claimed
+    assert store.brought == [256]
+    assert 0 < sum(len(job.payload) for job in taken) * 4 / 3 < 16 * BUDGET
+    assert [job.id for job in taken] == ids[: len(taken)]
+    counts = (await store.driver.count())["default"]
+    assert (counts.running, counts.ready) == (len(taken), 300 - len(taken))
+    following = await limit.claim(store, "reserve", {"claim": claim, "now": None})
+    assert isinstance(following, Claimed)
+    assert following.jobs[0].id == ids[len(taken)]
+    assert following.jobs[0].attempts == following.jobs[0].stalls == 0
 
 
 async def test_what_was_claimed_is_handed_out_though_the_store_goes_away() -> None:

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from taskharbor.drivers.memory import MemoryDriver
+from taskharbor.model.clock import pause
 from taskharbor.model.entropy import Entropy
 from taskharbor.worker.heartbeat_loop import HeartbeatLoop
-from taskharbor.worker.timing import Timing, pause
+from taskharbor.worker.timing import Timing
 
 
 class Beats:

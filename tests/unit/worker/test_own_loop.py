@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
+from taskharbor.model.clock import pause
 from taskharbor.worker.signals import run_to_the_end
-from taskharbor.worker.timing import pause
 
 
 async def leave(error):
