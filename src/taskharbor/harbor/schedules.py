@@ -72,10 +72,17 @@ class Schedules:
         return self._client._block(self.astore)
 
     async def astore(self) -> Stored:
+        self._check()
+        return await self._astore_on(await self._client.adriver())
+
+    def _check(self) -> None:
+        """Raises ConfigurationError for a schedule on something that is no task."""
         if self.incomplete:
             names = ", ".join(sorted(self.incomplete.values()))
             raise ConfigurationError(f"harbor.cron is on {names}, which is not a task: add @harbor.task")
-        driver = await self._client.adriver()
+
+    async def _astore_on(self, driver: Driver) -> Stored:
+        """`astore` on a handle that is open: what a worker does when it starts."""
         owned = [msgspec.structs.replace(one, declared=True) for one in self.declared]
         done, refused = Stored(), None
         for one in owned:

@@ -45,27 +45,23 @@ class HarborWorker(Worker):
         self._has_scheduler = scheduler and not self._timing.is_virtual
 
     async def arun(self, *, until_idle: bool = False) -> None:
-        await self._store_schedules()
         try:
             await super().arun(until_idle=until_idle)
         finally:
             await self.driver.close()
 
-    def run(self, *, until_idle: bool = False) -> str:
-        if self._schedules.declared or self._schedules.incomplete:
-            try:
-                self._schedules.store()
-            except Forbidden as error:
-                _tell_unstored(error)
-        return super().run(until_idle=until_idle)
+    def _check_handlers(self) -> None:
+        super()._check_handlers()
+        self._schedules._check()
 
     async def _store_schedules(self) -> None:
         try:
-            await self._schedules.astore()
+            await self._schedules._astore_on(self.driver)
         except Forbidden as error:
             _tell_unstored(error)
 
     async def _run_once(self, until_idle: bool) -> str:
+        await self._store_schedules()
         if until_idle or self._timing.is_virtual:
             return await super()._run_once(until_idle)
         async with self._beside():

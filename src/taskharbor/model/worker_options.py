@@ -22,6 +22,7 @@ from taskharbor.model.retry import RetryPolicy
 UnknownTypes = Literal["skip", "fail"]
 _SHORT = ("queues", "concurrency", "kind")  # None: not given
 _OPTIONAL_DURATIONS = ("heartbeat", "poll", "max_poll")
+STORE_WAIT = timedelta(seconds=30)
 MAX_HELD = 10_000  # one claim can carry no more
 LANES_WITHOUT_GPU = ("any", "cpu")
 """Lanes whose jobs get no device, even where there are some."""
@@ -74,6 +75,9 @@ class WorkerOptions:
     heartbeat: timedelta | None = _option(None, "How often leases are extended. Default: a third of --lease.")
     grace: timedelta = _option(
         timedelta(seconds=30), "How long running jobs may take to finish after a stop."
+    )
+    store_wait: timedelta = _option(
+        STORE_WAIT, "How long to wait at the start for a store that does not answer."
     )
     poll: timedelta | None = _option(None, "How often an idle worker polls, in addition to wake-ups.")
     max_poll: timedelta | None = _option(None, "While idle, poll less and less often, up to this interval.")
@@ -151,8 +155,8 @@ class WorkerOptions:
             raise ConfigurationError(str(error)) from None
 
     def _check_times(self) -> None:
-        for what in ("lease", "grace", "patience", "report_every"):
-            least = NO_TIME if what == "grace" else timedelta(microseconds=1)
+        for what in ("lease", "grace", "store_wait", "patience", "report_every"):
+            least = NO_TIME if what in ("grace", "store_wait") else timedelta(microseconds=1)
             if getattr(self, what) < least:
                 raise ConfigurationError(f"{what}={getattr(self, what)} is too short")
         if self.poll is not None and self.poll <= NO_TIME:
@@ -229,6 +233,7 @@ class WorkerKeywords(TypedDict, total=False):
     lease: Duration
     heartbeat: Duration | None
     grace: Duration
+    store_wait: Duration
     poll: Duration | None
     max_poll: Duration | None
     prefetch: int | None

@@ -24,6 +24,7 @@ from taskharbor.worker.attempt import JobContext
 from taskharbor.worker.built_in import built_in_handlers
 from taskharbor.worker.executors.contract import check_importable
 from taskharbor.worker.gpus import find_gpus
+from taskharbor.worker.opening import opened
 from taskharbor.worker.resolver import Resolve
 from taskharbor.worker.run import WorkerRun
 from taskharbor.worker.signals import SAME_REQUEST_SECONDS, Signals, run_to_the_end
@@ -80,6 +81,8 @@ class Worker:
         self._counts: dict[str, int] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stops_early = False
+        self._stopping = asyncio.Event()
+        """Set by a stop that comes while the store is being opened."""
         self.is_supervised = False
         self.default_queue = DEFAULT_QUEUE
         """The queue of children that their handler names no queue for."""
@@ -151,6 +154,8 @@ class Worker:
         loop, run = self._loop, self._run
         if loop is None or run is None:
             self._stops_early = True
+            if loop is not None:
+                loop.call_soon_threadsafe(self._stopping.set)
         else:
             loop.call_soon_threadsafe(lambda: run.stop(now=now))
 
@@ -162,7 +167,7 @@ class Worker:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and has not ended."""
+        """Whether it was started, found its store, and has not ended."""
         return self._run is not None
 
     @property
@@ -197,17 +202,30 @@ class Worker:
             return await self._work(until_idle)
 
     async def _work(self, until_idle: bool) -> str:
-        if self._run is not None:
+        if self._loop is not None:
             raise ConfigurationError("this worker is already running; make another one")
         self._check_handlers()
-        if self.driver.is_open:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        if self._stops_early:
+            self._stopping.set()
+        try:
+            if self.driver.is_open:
+                return await self._run_once(until_idle)
+            return await self._run_opened(until_idle)
+        finally:
+            self._loop, self._stops_early = None, False
+
+    async def _run_opened(self, until_idle: bool) -> str:
+        wait = self.options.store_wait
+        if not await opened(self.driver, wait, self._stopping, self._timing, self._entropy):
+            return "stop"
+        try:
             return await self._run_once(until_idle)
-        async with self.driver:
-            return await self._run_once(until_idle)
+        finally:
+            await self.driver.close()
 
     async def _run_once(self, until_idle: bool) -> str:
         self.id = f"{self.options.name}-{self._entropy.bytes(4).hex()}"
-        self._loop = asyncio.get_running_loop()
         self._run = run = WorkerRun(
             self.options,
             self.driver,
@@ -228,8 +246,7 @@ class Worker:
             await run.run(until_idle=until_idle)
         finally:
             self._counts = run.announcer.counts
-            self._run = self._loop = None
-            self._stops_early = False
+            self._run = None
         if run.error is not None:
             raise run.error
         return run.why

@@ -18,9 +18,13 @@ from taskharbor.drivers import Driver, connect
 from taskharbor.events import EventBus
 from taskharbor.harbor import Harbor
 from taskharbor.model.clock import SystemClock
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.worker_options import STORE_WAIT
 from taskharbor.observe.logs import LogFormat, LogLevel, log_to_stderr
 from taskharbor.settings.store import store_url
+from taskharbor.worker.opening import opened
 from taskharbor.worker.signals import stop_signals
+from taskharbor.worker.timing import Timing
 
 
 @with_output
@@ -98,19 +102,21 @@ async def _run(
 ) -> None:
     from taskharbor.scheduler import Scheduler
 
+    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
+    for number in stop_signals():
+        loop.add_signal_handler(number, stopping.set)
+    if not await opened(driver, STORE_WAIT, stopping, Timing(), Entropy()):
+        return
     async with driver:
-        if harbor is not None:
-            await harbor.schedules.astore()
-            await harbor.aclose()
         scheduler = Scheduler(driver, name=name, sweep_every=sweep_every, events=events)
-        loop = asyncio.get_running_loop()
         for number in stop_signals():
             loop.add_signal_handler(number, scheduler.stop)
-        keeping = (
-            None if harbor is None else asyncio.ensure_future(harbor.schedules.akeep(driver, SystemClock()))
-        )
-        try:
+        if stopping.is_set():
+            return
+        if harbor is None:
             await scheduler.arun()
-        finally:
-            if keeping is not None:
-                keeping.cancel()
+            return
+        await harbor.schedules.astore()
+        await harbor.aclose()
+        async with harbor.schedules.kept(driver, SystemClock()):
+            await scheduler.arun()

@@ -84,8 +84,6 @@ class HttpDriver(Carried):
     # ------------------------------------------------------------------ open and close
 
     async def do_open(self) -> None:
-        if self._address.exposes_token:
-            _log.warning("the token for %s crosses the network in the clear: use https", self._address.shown)
         pool = ConnectionPool(self._address, self._tls)
         self._calls = Calls(self._address, pool, self._requests, self._hand_back)
         try:
@@ -93,6 +91,8 @@ class HttpDriver(Carried):
         except BaseException:
             pool.close()
             raise
+        if self._address.exposes_token:  # reported once, however often a worker tries to open it
+            _log.warning("the token for %s crosses the network in the clear: use https", self._address.shown)
         self._pool, self._hello = pool, hello
         self.max_payload = hello.max_payload
         self.capabilities = msgspec.structs.replace(
