@@ -57,7 +57,7 @@ def check_timedelta(
         seconds = duration(value, what).total_seconds()  # type: ignore[arg-type]
     except InvalidArgument:
         seconds = 30
-    raise refusal(f"{what}={str(value)[:80]!r} must be a timedelta, e.g. timedelta(seconds={seconds:g})")
+    raise refusal(f"{what}={value!r:.80} must be a timedelta, e.g. timedelta(seconds={seconds:g})")
 
 
 def shown(span: timedelta) -> str:
