@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from taskharbor.drivers.messages import Wakeup, WakeupKind
+from taskharbor.model.settlement import Release
 from tests.integration.sqlite.stores import claim, driver_on, new_job
 
 ENQUEUE = """
@@ -86,6 +87,20 @@ async def test_a_scheduled_job_wakes_when_it_is_promoted(tmp_path):
 
         await driver.promote(now=driver.clock.now() + timedelta(seconds=6))
 
+        assert await next_hint(listener) == work_in("default")
+
+
+async def test_a_claim_wakes_others_only_for_what_it_leaves(tmp_path):
+    async with driver_on(tmp_path / "jobs.db") as driver:
+        await driver.enqueue([new_job(), new_job()])
+        [first, second] = (await driver.reserve(claim(2))).jobs
+        listener = driver.wakeups(["default", "marker"], "worker-2")
+
+        [again] = (await driver.exchange([Release(first.lease)], claim(1))).claimed
+        await driver.enqueue([new_job(queue="marker")])
+        assert await next_hint(listener) == work_in("marker")
+
+        await driver.exchange([Release(again.lease), Release(second.lease)], claim(1))
         assert await next_hint(listener) == work_in("default")
 
 

@@ -54,6 +54,8 @@ def reserve(step: Step, claim: Claim, token: str) -> Claimed:
             if has_gates:
                 gates.spend(step, queue, claim, len(jobs))
             taken += jobs
+        if queue in step.notices.queues and not step.fetch_one("reserve_rest", queue=queue)[0]:
+            step.notices.queues.discard(queue)  # what this step made ready, it has taken itself
     return Claimed(taken, given_up_in(reclaimed), ended)
 
 

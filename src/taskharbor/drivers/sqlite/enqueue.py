@@ -157,6 +157,7 @@ class _Batch:
         return hidden
 
     def _store_bodies(self, fresh: Sequence[NewJob], first: int, run_ats: RunAts) -> bool:
+        self._step.write_rows()
         execute = self._step.connection.execute
         is_one = len(fresh) in SIZES  # one statement stores nothing when it fails
         if not is_one:

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from taskharbor.drivers.messages import Extended
-from taskharbor.drivers.sqlite.records import leave_claim
 from taskharbor.drivers.sqlite.rows import Flags, json_array, progress_text
 from taskharbor.drivers.sqlite.step import Step
 from taskharbor.errors import JobNotInflight, LeaseExpired, LeaseLost, LeaseMismatch
@@ -103,4 +102,4 @@ def _extend_claim(step: Step, rows: list[LeaseRow], expires_at: int) -> None:
         "extend_part", no=no, expires_at=expires_at, now=step.us, extensions=1, held=len(rows), seqs=seqs
     )
     step.execute("extend_move", no=part.lastrowid, seqs=seqs)
-    leave_claim(step, no, len(rows))
+    step.leave_claim(no, len(rows))

@@ -7,6 +7,7 @@ its flags.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -32,11 +33,13 @@ from taskharbor.model.job import JobRecord, Note
 from taskharbor.model.state import TERMINAL
 
 TIES = Flags.BOUND | Flags.CHILD
+_UNWRITTEN = 0  # the number of what this step owes and has not written
 _FAMILY_TABLES = ("family_drop_notes", "family_drop_bonds", "family_drop")
 _COUNTS = (
     "waits_for", "total", "open", "failed", "excused", "cancelled", "is_done", "own", "stopping", "spares",
     "followers", "failures",
 )  # fmt: skip
+_counts_of = attrgetter(*_COUNTS[:-1])
 _bonds_decoder = msgspec.json.Decoder(Bonds)
 _failures_decoder = msgspec.json.Decoder(tuple[str, ...])
 
@@ -55,7 +58,7 @@ class Ties(NamedTuple):
 class FamilyRecords(Records):
     """The stored jobs with their bonds, families and notes, within one step."""
 
-    __slots__ = ("_ended", "_missing", "_shows_notes", "_tied", "has_families", "told")
+    __slots__ = ("_ended", "_missing", "_owes_more", "_shows_notes", "_tied", "has_families", "told")
 
     def __init__(self, step: Step, *, shows_notes: bool = True) -> None:
         super().__init__(step)
@@ -65,6 +68,7 @@ class FamilyRecords(Records):
         self._ended: list[str] = []
         self._tied: list[JobRecord] = []  # read, but not yet with what ties them
         self._missing: set[str] = set()
+        self._owes_more = True  # whether there may be consequences that are stored
 
     # ------------------------------------------------------------------ reading
 
@@ -150,27 +154,27 @@ class FamilyRecords(Records):
         known = 0 if before is None else len(before.notes)
         for no, note in enumerate(job.notes[known:], known):
             at = micros(note.at or self.now)
-            self._step.execute("note_add", seq=job.seq, no=no, name=note.name, at=at, data=note.data)
+            self._step.add_row("note_add", job.seq, no, note.name, at, note.data)
 
     def _put_bonds(self, job: JobRecord, bonds: Bonds) -> None:
-        self._step.execute(
+        self._step.add_row(
             "family_put_bond",
-            seq=job.seq,
-            parent=bonds.parent,
-            root=job.root,
-            bonds=json_text(replace(bonds, parent=None)),
-            is_spared=is_spared(bonds),
-            is_event=bonds.optional and bonds.done_by == "call",
-            deadline=_live_deadline(job),
+            job.seq,
+            self._seq_of(bonds.parent),
+            self._seq_of(job.root),
+            json_text(replace(bonds, parent=None)),
+            is_spared(bonds),
+            bonds.optional and bonds.done_by == "call",
+            _live_deadline(job),
         )
 
     def _put_family(self, job: JobRecord, family: Family) -> None:
-        self._step.execute(
-            "family_put",
-            seq=job.seq,
-            **{name: getattr(family, name) for name in _COUNTS[:-1]},
-            failures=json_array(family.failures) if family.failures else None,
-        )
+        failures = json_array(family.failures) if family.failures else None
+        self._step.add_row("family_put", job.seq, *_counts_of(family), failures)
+
+    def _seq_of(self, job_id: str | None) -> int | None:
+        job = None if job_id is None else self.get(job_id)
+        return None if job is None else job.seq
 
     def amend(self, job: JobRecord) -> None:
         if ties_of(self._known[job.id]) != Flags.BOUND:
@@ -223,7 +227,9 @@ class FamilyRecords(Records):
         return ended
 
     def add_edges(self, job: JobRecord, after: Sequence[str], *, is_park: bool = False) -> None:
-        self._step.execute("edge_add", dependent=job.seq, is_park=is_park, after=json_array(after))
+        for dep in after:
+            if (seq := self._seq_of(dep)) is not None:
+                self._step.add_row("edge_add", seq, job.seq, is_park)
 
     def drop_park(self, job: JobRecord) -> None:
         self._step.execute("edge_drop_park", dependent=job.seq)
@@ -247,14 +253,24 @@ class FamilyRecords(Records):
         return self._in_order("family_late", now=self._step.us, limit=limit)
 
     def owe(self, kind: OwedKind, job_id: str) -> None:
-        self._step.execute("owed_add", kind=kind, id=job_id)
+        self._step.add_row("owed_add", kind, job_id, 0)
 
     def next_owed(self) -> Owed | None:
-        row = self._step.fetch_one("owed_next")
-        return None if row is None else Owed._make(row)
+        """What earlier steps owe comes first. What is owed and done in one step is never written."""
+        if self._owes_more:
+            row = self._step.fetch_stored("owed_next")
+            if row is not None:
+                return Owed._make(row)
+            self._owes_more = False
+        mine = self._step.waiting_rows("owed_add")
+        return Owed(_UNWRITTEN, *mine[0]) if mine else None
 
     def owe_rest(self, owed: Owed, cursor: int | None) -> None:
-        if cursor is None:
+        if owed.no == _UNWRITTEN:
+            mine = self._step.waiting_rows("owed_add")
+            if mine[:1] == [owed[1:]]:  # else it was written meanwhile, and to do it twice does no harm
+                mine[:1] = [] if cursor is None else [(owed.kind, owed.job_id, cursor)]
+        elif cursor is None:
             self._step.execute("owed_done", no=owed.no)
         else:
             self._step.execute("owed_rest", no=owed.no, cursor=cursor)

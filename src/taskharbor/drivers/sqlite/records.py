@@ -99,7 +99,7 @@ class Records:
         return JobsOfKey(None, holder, blocked) if state == RUNNING else JobsOfKey(holder, None, blocked)
 
     def copy_of(self, job: JobRecord) -> JobRecord | None:
-        if job.speculates_on is not None or job.key is not None:
+        if job.speculates_on is not None or job.key is not None or not self._step.has_copies:
             return None
         row = self._step.fetch_one("copy_find", id=job.id)
         return None if row is None else self.at(row[0])
@@ -127,21 +127,21 @@ class Records:
         self._known[job.id] = job
 
     def _add(self, job: JobRecord) -> None:
-        self._step.execute(
+        self._step.add_row(
             "put_job",
-            seq=job.seq,
-            id=job.id,
-            queue=job.queue,
-            type=job.type,
-            lane=job.requires,
-            priority=job.priority,
-            created_at=micros(job.created_at),
-            run_at=micros_or_none(job.run_at),
-            key=job.key,
-            idempotency_key=job.idempotency_key,
-            options=options_of(job),
-            copy_of=job.speculates_on,
-            payload=job.payload,
+            job.seq,
+            job.id,
+            job.queue,
+            job.type,
+            job.requires,
+            job.priority,
+            micros(job.created_at),
+            micros_or_none(job.run_at),
+            job.key,
+            job.idempotency_key,
+            options_of(job),
+            job.speculates_on,
+            job.payload,
         )
         has_past = job.update is not None or job.fence != 0
         if has_past or ties_of(job):
@@ -165,7 +165,7 @@ class Records:
         if before.result != after.result:
             self._step.execute("drop_results", seqs=json_array([after.seq]))
         if after.result is not None:
-            self._step.execute_rows("settle_results", 2, [after.seq, after.result])
+            self._step.add_row("settle_results", after.seq, after.result)
         self.put_state(after)
         self._enter(after, has_past=True)
         if before.state.is_terminal and not after.state.is_terminal:
@@ -175,18 +175,18 @@ class Records:
 
     def put_state(self, job: JobRecord, *, has_past: bool = True) -> None:
         """What is stored of a job that does not run, beside its body and its place."""
-        self._step.execute(
+        self._step.add_row(
             "put_state",
-            seq=job.seq,
-            state=CODES[job.state],
-            flags=flags_of(job, has_past=has_past),
-            version=job.version,
-            fence=job.fence,
-            since=micros(job.updated_at),
-            progress=progress_text(job.progress),
+            job.seq,
+            CODES[job.state],
+            flags_of(job, has_past=has_past),
+            job.version,
+            job.fence,
+            micros(job.updated_at),
+            progress_text(job.progress),
         )
         if has_past:
-            self._step.execute("put_history", **history_of(job))
+            self._step.add_row("put_history", *history_of(job))
 
     def _put_running(self, before: JobRecord, job: JobRecord) -> None:
         """The job runs on. It gets a claim of its own, whose updated_at is its own, too."""
@@ -194,7 +194,7 @@ class Records:
         no, extensions, flags = self._claims[job.id]
         flags = (flags & (Flags.PAST | Flags.COPIED)) | flags_of(job, has_past=False)
         if _past_of(before) != _past_of(job):
-            step.execute("put_history", **history_of(replace(job, starts=job.starts - 1)))
+            step.add_row("put_history", *history_of(replace(job, starts=job.starts - 1)))
             flags |= Flags.PAST
         own = step.execute(
             "extend_part",
@@ -213,7 +213,7 @@ class Records:
             version=job.version - extensions,
             progress=progress_text(job.progress),
         )
-        leave_claim(step, no, 1)
+        step.add_row("claim_leave", no, 1)
         self._claims[job.id] = own or 0, extensions, flags
 
     def drop(self, job: JobRecord) -> None:
@@ -241,6 +241,7 @@ class Records:
 
     def add_copy(self, copy: JobRecord, original: JobRecord) -> None:
         self.put(copy)
+        self._step.has_copies = True
         self._step.execute("copy_mark", seq=original.seq)
         no, extensions, flags = self._claims[original.id]
         self._claims[original.id] = no, extensions, flags | Flags.COPIED
@@ -259,35 +260,27 @@ class Records:
         if job.state in WAITING_STATES:
             is_ready = job.state is JobState.READY
             is_timed = job.run_at is not None
-            step.execute(
+            step.add_row(
                 "put_waiting",
-                queue=job.queue,
-                lane=job.requires if is_ready else "",
-                type=job.type if is_ready else "",
-                rank=-job.priority if is_ready else 0,
-                at=micros(job.eligible_at),
-                seq=job.seq,
-                flags=flags_of(job, has_past=has_past) | (Flags.TIMED if is_timed else 0),
+                job.queue,
+                job.requires if is_ready else "",
+                job.type if is_ready else "",
+                -job.priority if is_ready else 0,
+                micros(job.eligible_at),
+                job.seq,
+                flags_of(job, has_past=has_past) | (Flags.TIMED if is_timed else 0),
             )
             if is_ready:
                 step.notices.queues.add(job.queue)
                 step.has_timed |= is_timed
         elif job.state.is_terminal:
-            step.execute(
-                "settle_finished",
-                queue=job.queue,
-                state=CODES[job.state],
-                at=micros(job.updated_at),
-                started_at=None,
-                token=None,
-                seqs=json_array([job.seq]),
-            )
+            step.add_row("settle_finished", job.queue, CODES[job.state], micros(job.updated_at), job.seq)
         step.count_record(job, job.state, +1)
 
     def _leave(self, job: JobRecord) -> None:
         step, state = self._step, job.state
         if state is JobState.RUNNING:
-            leave_claim(step, self._claims.pop(job.id)[0], 1)
+            step.add_row("claim_leave", self._claims.pop(job.id)[0], 1)
         elif state in WAITING_STATES:
             state = self._leave_line(job)
         step.count_record(job, state, -1)
@@ -337,17 +330,11 @@ class Records:
             self._step.execute("idempotency_remember", queue=job.queue, key=job.idempotency_key, id=record.id)
 
     def end_keys(self, job: JobRecord) -> None:
-        self._step.execute("idempotency_end", id=job.id, expires_at=micros(self.now + IDEMPOTENCY_WINDOW))
+        self._step.add_row("idempotency_end", micros(self.now + IDEMPOTENCY_WINDOW), job.id)
 
     def revive_keys(self, job: JobRecord) -> None:
         self._step.execute("idempotency_expired", id=job.id, now=self._step.us)
         self._step.execute("idempotency_revive", id=job.id)
-
-
-def leave_claim(step: Step, no: int, count: int) -> None:
-    """So many jobs fewer run under a claim; one without jobs is dropped."""
-    if not step.execute("claim_leave", no=no, count=count).rowcount:
-        step.execute("claim_empty", no=no)
 
 
 def drop_orphan(step: Step, queue: str, seq: int, state: JobState, flags: int) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from taskharbor.model.clock import instant, micros, span_micros
+from taskharbor.model.clock import EPOCH, micros, span_micros
+from taskharbor.model.clock import instant as instant_of
 from taskharbor.model.job import AttemptRecord, Avoid, JobRecord, NewJob, Progress, Update
 from taskharbor.model.state import JobState
 
@@ -103,9 +105,32 @@ def with_options(record: JobRecord, text: str | None) -> JobRecord:
     """The record with the options that its body keeps as text."""
     if not text:
         return record
-    options = _options_decoder.decode(text)
+    known = _model_of(text)
     return replace(
         record,
+        headers=known.headers.copy(),
+        timeout=known.timeout,
+        max_attempts=known.max_attempts,
+        max_stalls=known.max_stalls,
+        min_backoff=known.min_backoff,
+        max_backoff=known.max_backoff,
+        avoid=known.avoid,
+    )
+
+
+@lru_cache(maxsize=1000)
+def _model_of(text: str | None) -> JobRecord:
+    """A record of which only the options count: those of one task's jobs are the same millions of times."""
+    options = _options_decoder.decode(text) if text else _NO_OPTIONS
+    return JobRecord(
+        id="",
+        seq=0,
+        type="",
+        queue="",
+        state=JobState.READY,
+        payload=b"",
+        created_at=EPOCH,
+        updated_at=EPOCH,
         headers=options.headers or {},
         timeout=timedelta(microseconds=options.timeout),
         max_attempts=options.max_attempts,
@@ -135,107 +160,99 @@ Row = namedtuple(
 
 def record_of(row: Row) -> JobRecord:
     """The record behind a row, with its token. A job that waits reads ready, whatever its run_at."""
-    record = _as_enqueued(row)
-    if row.attempts is not None:
-        record = _with_history(record, row)
-    if row.state is None:
-        return record
-    if row.state == RUNNING:
-        return _running(record, row)
-    if row.state == COMPLETED and row.attempts is None:
-        record = replace(
-            record,
-            starts=1,
-            started_at=instant(row.success_started_at),
-            fence=row.success_started_at,
-            settled_token=row.success_token,
-        )
-    else:
-        record = replace(record, fence=row.fence or 0, cancel_requested=bool(row.flags & Flags.CANCEL))
-    since = instant(row.since)
-    return replace(
-        record,
-        state=STATES.get(row.state, JobState.READY),
-        version=row.version,
-        updated_at=since,
-        finished_at=since if row.state > RUNNING else None,
-        result=row.result,
-        progress=_progress(row.progress),
-    )
-
-
-def _as_enqueued(row: Row) -> JobRecord:
     created = instant(row.created_at)
-    record = JobRecord(
-        id=row.id,
-        seq=row.seq,
-        type=row.type,
-        queue=row.queue,
-        state=JobState.READY,
-        payload=row.payload,
-        created_at=created,
-        updated_at=created,
-        key=row.key,
-        idempotency_key=row.idempotency_key,
-        priority=row.priority,
-        requires=row.lane,
-        run_at=instant_or_none(row.run_at),
-        speculates_on=row.copy_of,
-    )
-    return with_options(record, row.options)
-
-
-def _with_history(record: JobRecord, row: Row) -> JobRecord:
-    return replace(
-        record,
-        attempts=row.attempts or 0,
-        stalls=row.stalls,
-        starts=row.starts,
-        run_at=instant_or_none(row.last_run_at),
-        started_at=instant_or_none(row.last_started_at),
-        settled_token=row.settled_token,
-        last_error=row.last_error,
-        failed_at=instant_or_none(row.failed_at),
-        failure_kind=row.failure_kind,
-        history=() if row.history is None else _history_decoder.decode(row.history),
-        update=None if row.update_rule is None else _update_decoder.decode(row.update_rule),
-    )
-
-
-def _running(record: JobRecord, row: Row) -> JobRecord:
-    return replace(
-        record,
-        state=JobState.RUNNING,
-        token=row.token,
-        fence=row.started_at if row.fence is None else row.fence,
-        lease_expires_at=instant(row.expires_at),
-        worker_id=row.worker,
-        settled_token=None,
-        cancel_requested=bool(row.flags & Flags.CANCEL),
-        starts=record.starts + 1,
-        started_at=instant(row.started_at),
-        progress=_progress(row.progress),
-        updated_at=instant(row.updated_at),
-        version=row.version + row.extensions,
-    )
-
-
-def history_of(job: JobRecord) -> dict[str, Any]:
-    """What `put_history` stores of a job that does not run."""
-    return {
-        "seq": job.seq,
-        "attempts": job.attempts,
-        "stalls": job.stalls,
-        "starts": job.starts,
-        "run_at": micros_or_none(job.run_at),
-        "started_at": micros_or_none(job.started_at),
-        "settled_token": job.settled_token,
-        "last_error": job.last_error,
-        "failed_at": micros_or_none(job.failed_at),
-        "failure_kind": job.failure_kind,
-        "history": json_text(job.history) if job.history else None,
-        "update_rule": None if job.update is None else json_text(job.update),
+    model = _model_of(row.options)
+    values = {
+        "id": row.id,
+        "seq": row.seq,
+        "type": row.type,
+        "queue": row.queue,
+        "payload": row.payload,
+        "created_at": created,
+        "updated_at": created,
+        "key": row.key,
+        "idempotency_key": row.idempotency_key,
+        "headers": model.headers.copy(),
+        "priority": row.priority,
+        "requires": row.lane,
+        "run_at": instant_or_none(row.run_at),
+        "speculates_on": row.copy_of,
     }
+    if row.attempts is not None:
+        _add_history(values, row)
+    if row.state == RUNNING:
+        _add_run(values, row)
+    elif row.state is not None:
+        _add_state(values, row)
+    return replace(model, **values)
+
+
+def _add_history(values: dict[str, Any], row: Row) -> None:
+    values["attempts"] = row.attempts
+    values["stalls"] = row.stalls
+    values["starts"] = row.starts
+    values["run_at"] = instant_or_none(row.last_run_at)
+    values["started_at"] = instant_or_none(row.last_started_at)
+    values["settled_token"] = row.settled_token
+    values["last_error"] = row.last_error
+    values["failed_at"] = instant_or_none(row.failed_at)
+    values["failure_kind"] = row.failure_kind
+    if row.history is not None:
+        values["history"] = _history_decoder.decode(row.history)
+    if row.update_rule is not None:
+        values["update"] = _update_decoder.decode(row.update_rule)
+
+
+def _add_run(values: dict[str, Any], row: Row) -> None:
+    started = instant(row.started_at)
+    values["state"] = JobState.RUNNING
+    values["token"] = row.token
+    values["fence"] = row.started_at if row.fence is None else row.fence
+    values["lease_expires_at"] = instant(row.expires_at)
+    values["worker_id"] = row.worker
+    values["settled_token"] = None
+    values["cancel_requested"] = bool(row.flags & Flags.CANCEL)
+    values["starts"] = values.get("starts", 0) + 1
+    values["started_at"] = started
+    values["progress"] = _progress(row.progress)
+    values["updated_at"] = instant(row.updated_at)
+    values["version"] = row.version + row.extensions
+
+
+def _add_state(values: dict[str, Any], row: Row) -> None:
+    if row.state == COMPLETED and row.attempts is None:
+        values["starts"] = 1
+        values["started_at"] = instant(row.success_started_at)
+        values["fence"] = row.success_started_at
+        values["settled_token"] = row.success_token
+    else:
+        values["fence"] = row.fence or 0
+        values["cancel_requested"] = bool(row.flags & Flags.CANCEL)
+    since = instant(row.since)
+    values["state"] = STATES.get(row.state, JobState.READY)
+    values["version"] = row.version
+    values["updated_at"] = since
+    values["finished_at"] = since if row.state > RUNNING else None
+    values["result"] = row.result
+    values["progress"] = _progress(row.progress)
+
+
+def history_of(job: JobRecord) -> tuple[Any, ...]:
+    """What `put_history` stores of a job that does not run."""
+    return (
+        job.seq,
+        job.attempts,
+        job.stalls,
+        job.starts,
+        micros_or_none(job.run_at),
+        micros_or_none(job.started_at),
+        job.settled_token,
+        job.last_error,
+        micros_or_none(job.failed_at),
+        job.failure_kind,
+        json_text(job.history) if job.history else None,
+        None if job.update is None else json_text(job.update),
+    )
 
 
 def ties_of(job: JobRecord) -> int:
@@ -280,6 +297,10 @@ def json_array(values: Iterable[Any]) -> str:
 
 def micros_or_none(at: datetime | None) -> int | None:
     return None if at is None else micros(at)
+
+
+instant = lru_cache(maxsize=4096)(instant_of)
+"""Jobs of one call, of one claim and of one end share their instants."""
 
 
 def instant_or_none(us: int | None) -> datetime | None:

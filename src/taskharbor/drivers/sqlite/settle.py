@@ -10,7 +10,7 @@ from taskharbor.drivers.families import concluded
 from taskharbor.drivers.family_verbs import settle_one
 from taskharbor.drivers.messages import Settled
 from taskharbor.drivers.sqlite.families import FamilyRecords
-from taskharbor.drivers.sqlite.records import Records, free_keys, leave_claim
+from taskharbor.drivers.sqlite.records import Records, free_keys
 from taskharbor.drivers.sqlite.rows import COMPLETED, Flags, json_array
 from taskharbor.drivers.sqlite.step import Step
 from taskharbor.errors import LeaseLost
@@ -145,7 +145,7 @@ def _end(step: Step, claim: ClaimRow, seqs: list[int], acks: Acks) -> dict[int, 
     if len(done) == claim.held:
         step.execute("claim_empty", no=claim.no)
     else:
-        leave_claim(step, claim.no, len(done))
+        step.leave_claim(claim.no, len(done))
     step.count_seqs(claim.queue, done, JobState.RUNNING, -1)
     if is_kept:
         step.count_seqs(claim.queue, done, JobState.COMPLETED)

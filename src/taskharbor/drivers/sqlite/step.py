@@ -17,6 +17,7 @@ import msgspec
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.sqlfiles import SqlBlocks
 from taskharbor.drivers.sqlite.faults import translation
+from taskharbor.drivers.sqlite.row_buffer import SIZED, RowBuffer
 from taskharbor.drivers.sqlite.wakeups import Notices
 from taskharbor.errors import DriverMisbehaved, TaskHarborError
 from taskharbor.model.clock import micros
@@ -45,11 +46,12 @@ _INDEX = {JobState(name): index for index, name in enumerate(PLACES)}
 
 _FILES = SqlBlocks("taskharbor.drivers.sqlite")
 _TABLE = re.compile(r"\bth_")
+_NAMED = re.compile(r"\bth_(\w+)")
 
 # How many jobs go into one statement. Each statement is one hand-over of the interpreter, each size one
 # statement to prepare; a batch is cut into the largest that fit.
 SIZES = (500, 100, 10, 1)
-_SIZED = ("enqueue_find_idempotency", "settle_results")
+_SIZED = ("enqueue_find_idempotency", *SIZED)
 SHARED = ("queue", "type", "lane", "priority", "options", "run_at", "key", "idempotency_key")
 """The columns of a body that jobs of one call may share."""
 
@@ -130,7 +132,9 @@ class Step:
         "_counts",
         "_execute",
         "_has_aliases",
+        "_has_copies",
         "_next_seq",
+        "_rows",
         "_rules_version",
         "cache",
         "connection",
@@ -156,32 +160,43 @@ class Step:
         self.us = micros(now)
         self.notices = notices
         self._execute = connection.execute
+        self._rows: RowBuffer | None = None  # made with the first row: most steps have none
         self._counts: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0] * len(PLACES))
         self.has_timed = False  # whether a job with a run_at became ready
         self._next_seq: int | None = None
         self._rules_version: int | None = None
         self._has_aliases: bool | None = None
+        self._has_copies: bool | None = None
 
     # ------------------------------------------------------------------ statements
 
     def execute(self, name: str, /, **values: Any) -> sqlite3.Cursor:
+        if self._rows:
+            self._rows.write_for(name)
         return self._execute(self.sql[name], values)
 
     def fetch_one(self, name: str, /, **values: Any) -> Any:
         """The only row, or None."""
+        return self.execute(name, **values).fetchone()
+
+    def fetch_stored(self, name: str, /, **values: Any) -> Any:
+        """The same, without the rows of this step that are not written yet."""
         return self._execute(self.sql[name], values).fetchone()
 
     def fetch_all(self, name: str, /, **values: Any) -> list[Any]:
-        return self._execute(self.sql[name], values).fetchall()
+        return self.execute(name, **values).fetchall()
 
     def fetch_pick(self, types: int, /, **values: Any) -> Any:
         """What `reserve_pick` finds for so many types."""
+        self.write_rows()
         return self._execute(self.sql.pick(types), values).fetchone()
 
     def execute_rows(
         self, name: str, width: int, values: list[Any], shared: Sequence[Any] = ()
     ) -> list[sqlite3.Cursor]:
         """A statement with a row of `width` values per job, behind what they share; in a few calls."""
+        if self._rows:
+            self._rows.write_for(name)
         return self._in_parts(lambda size: self.sql.sized(name, size), width, values, shared)
 
     def execute_bodies(self, own: int, values: list[Any], shared: Sequence[Any]) -> None:
@@ -200,15 +215,36 @@ class Step:
                 start += part
         return cursors
 
+    # ------------------------------------------------------------------ rows that wait
+
+    def add_row(self, name: str, *row: Any) -> None:
+        """Have one row written, at the latest when another statement needs its table (row_buffer.py)."""
+        if self._rows is None:
+            self._rows = RowBuffer(self)
+        self._rows.add(name, row)
+
+    def waiting_rows(self, name: str) -> list[tuple[Any, ...]]:
+        """The rows that wait for one statement, to be changed in place."""
+        return self._rows.of(name) if self._rows else []
+
+    def write_rows(self) -> None:
+        """Write all rows that wait: before a savepoint, and at the end."""
+        if self._rows:
+            self._rows.write()
+
     def attempt(self, part: Callable[[], T], path: str) -> tuple[T | None, TaskHarborError | None]:
         """A part of the step that may fail alone: what came before it stays, and it leaves nothing behind."""
         before = {place: counts.copy() for place, counts in self._counts.items()}, self.has_timed
+        self.write_rows()
         self._execute("savepoint part")
         try:
             answer = part()
+            self.write_rows()
         except Exception as error:
             if not self.connection.in_transaction:
                 raise
+            if self._rows:
+                self._rows.clear()
             self._counts.clear()
             self._counts.update(before[0])
             self.has_timed = before[1]
@@ -218,6 +254,11 @@ class Step:
             return None, _ours(error, path)
         self._execute("release part")
         return answer, None
+
+    def leave_claim(self, no: int, count: int) -> None:
+        """So many jobs fewer run under a claim; one without jobs is dropped."""
+        if not self.execute("claim_leave", no=no, count=count).rowcount:
+            self.execute("claim_empty", no=no)
 
     # ------------------------------------------------------------------ order and rules
 
@@ -251,6 +292,16 @@ class Step:
     @has_aliases.setter
     def has_aliases(self, value: bool) -> None:
         self._has_aliases = value
+
+    @property
+    def has_copies(self) -> bool:
+        if self._has_copies is None:
+            self._has_copies = bool(self.fetch_one("copy_any")[0])
+        return self._has_copies
+
+    @has_copies.setter
+    def has_copies(self, value: bool) -> None:
+        self._has_copies = value
 
     def look(self, queue: str) -> QueueLook:
         *seen, self._rules_version = self.fetch_one("reserve_look", queue=queue, now=self.us)
@@ -291,6 +342,7 @@ class Step:
 
     def finish(self) -> None:
         """Write what was collected. Part of the step: before its commit, or it did not happen."""
+        self.write_rows()
         if self.has_timed:
             self.execute("step_timed", now=self.us)
             self.has_timed = False
@@ -335,6 +387,8 @@ class Statements(dict[str, str]):
         texts = {name: _FILES[name] for name in _FILES.names()}
         texts |= {name: texts[base].format(**gaps) for name, (base, gaps) in _VARIANTS.items()}
         super().__init__({name: in_namespace(text, prefix) for name, text in texts.items()})
+        self.tables = {name: frozenset(_NAMED.findall(text)) for name, text in texts.items()}
+        """The tables that each statement reads or writes, without their prefix."""
         self._sized = {name: {size: _repeated(self[name], size) for size in SIZES} for name in _SIZED}
         self._picks: dict[int, str] = {}
         self._bodies: dict[tuple[int, int], str] = {}

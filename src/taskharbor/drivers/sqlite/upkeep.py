@@ -9,7 +9,7 @@ from taskharbor.drivers.family_verbs import reclaim_one
 from taskharbor.drivers.messages import Promoted, Reclaimed
 from taskharbor.drivers.sqlite.families import FamilyRecords
 from taskharbor.drivers.sqlite.family_verbs import sweep_if_due
-from taskharbor.drivers.sqlite.records import drop_orphan, leave_claim
+from taskharbor.drivers.sqlite.records import drop_orphan
 from taskharbor.drivers.sqlite.rows import json_array
 from taskharbor.drivers.sqlite.step import Step
 from taskharbor.model.state import JobState
@@ -31,7 +31,7 @@ def reclaim(step: Step, queues: Sequence[str] | None, limit: int) -> list[Reclai
     answers: list[Reclaimed] = []
     for _, seq, no, job_id, flags, queue in leases[:limit]:
         if job_id is None:
-            leave_claim(step, no, 1)
+            step.add_row("claim_leave", no, 1)
             drop_orphan(step, queue, seq, JobState.RUNNING, flags)
         elif (done := reclaim_one(records, job_id)) is not None:
             answers.append(done)

@@ -31,16 +31,14 @@ where queue = :queue and lane = :lane and type = :type and rank = :rank and at =
 -- name: family_put_bond
 -- The bonds of a job.
 insert into th_bond (seq, parent, root, bonds, is_spared, is_event, deadline)
-values (:seq, (select seq from th_job where id = :parent), (select seq from th_job where id = :root), :bonds,
-        :is_spared, :is_event, :deadline)
+values (?, ?, ?, ?, ?, ?, ?)
 on conflict (seq) do update set bonds = excluded.bonds, deadline = excluded.deadline
 
 -- name: family_put
 -- The counts of a job.
 insert into th_family (seq, waits_for, total, open, failed, excused, cancelled, is_done, own, stopping, spares,
                        followers, failures)
-values (:seq, :waits_for, :total, :open, :failed, :excused, :cancelled, :is_done, :own, :stopping, :spares,
-        :followers, :failures)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (seq) do update set
   waits_for = excluded.waits_for, total = excluded.total, open = excluded.open, failed = excluded.failed,
   excused = excluded.excused, cancelled = excluded.cancelled, is_done = excluded.is_done, own = excluded.own,
@@ -86,9 +84,8 @@ from th_bond b cross join th_job_state s on s.seq = b.seq cross join th_job j on
 where b.parent = :parent order by b.seq limit :limit
 
 -- name: edge_add
--- A job comes after :after, a JSON array of ids.
-insert or replace into th_edge (dep, dependent, is_park)
-select seq, :dependent, :is_park from th_job where id in (select value from json_each(:after))
+-- A job comes after another one.
+insert or replace into th_edge (dep, dependent, is_park) values (?, ?, ?)
 
 -- name: edge_dependents
 -- The jobs that come after one or are parked for it, behind :cursor.
@@ -119,7 +116,7 @@ select seq, name, data, at from th_note where seq in (select value from json_eac
 
 -- name: note_add
 -- A note.
-insert into th_note (seq, no, name, at, data) values (:seq, :no, :name, :at, :data)
+insert into th_note (seq, no, name, at, data) values (?, ?, ?, ?, ?)
 
 -- name: family_drop_notes
 -- Forget the notes of :seqs.
@@ -135,7 +132,7 @@ delete from th_family where seq in (select value from json_each(:seqs))
 
 -- name: owed_add
 -- A consequence that is to be carried out.
-insert into th_owed (kind, id, cursor) values (:kind, :id, 0)
+insert into th_owed (kind, id, cursor) values (?, ?, ?)
 
 -- name: owed_next
 -- The oldest one.

@@ -3,7 +3,7 @@
 -- name: put_job
 -- A new body.
 insert into th_job (seq, id, queue, type, lane, priority, created_at, run_at, key, idempotency_key, options, copy_of, payload)
-values (:seq, :id, :queue, :type, :lane, :priority, :created_at, :run_at, :key, :idempotency_key, :options, :copy_of, :payload)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: put_job_again
 -- A body that an enqueue of the same key, a merge or an edit has changed.
@@ -13,7 +13,7 @@ where seq = :seq
 -- name: put_state
 -- A job that does not run.
 insert into th_job_state (seq, state, flags, version, fence, since, progress)
-values (:seq, :state, :flags, :version, :fence, :since, :progress)
+values (?, ?, ?, ?, ?, ?, ?)
 on conflict (seq) do update set
   state = excluded.state, claim = null, finished = null, flags = excluded.flags, version = excluded.version,
   fence = excluded.fence, since = excluded.since, progress = excluded.progress
@@ -26,8 +26,7 @@ update th_job_state set claim = :no, flags = :flags, version = :version, progres
 -- What a job has behind it.
 insert into th_job_history (seq, attempts, stalls, starts, run_at, started_at, settled_token,
                             last_error, failed_at, failure_kind, history, update_rule)
-values (:seq, :attempts, :stalls, :starts, :run_at, :started_at, :settled_token,
-        :last_error, :failed_at, :failure_kind, :history, :update_rule)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (seq) do update set
   attempts = excluded.attempts, stalls = excluded.stalls, starts = excluded.starts, run_at = excluded.run_at,
   started_at = excluded.started_at, settled_token = excluded.settled_token, last_error = excluded.last_error,
@@ -37,7 +36,7 @@ on conflict (seq) do update set
 -- name: put_waiting
 -- A job in line.
 insert into th_waiting (queue, lane, type, rank, at, seq, flags)
-values (:queue, :lane, :type, :rank, :at, :seq, :flags)
+values (?, ?, ?, ?, ?, ?, ?)
 
 -- name: put_leave
 -- A job out of line.
@@ -94,6 +93,10 @@ update th_job_key set next = :next where queue = :queue and key = :key
 -- No job holds the key any more.
 delete from th_job_key where holder = :seq
 
+-- name: copy_any
+-- Whether the store has a speculative copy of any job.
+select exists (select 1 from th_job indexed by th_job_copy_of where copy_of is not null)
+
 -- name: copy_find
 -- The speculative copies of a job that have not ended.
 select j.seq from th_job j left join th_job_state s on s.seq = j.seq
@@ -121,8 +124,8 @@ on conflict (queue, key) do update set id = excluded.id, expires_at = null
 update th_idempotency set id = :after where id = :before
 
 -- name: idempotency_end
--- The keys of a job that has ended expire.
-update th_idempotency set expires_at = :expires_at where id = :id
+-- The keys of jobs that have ended expire. :ids is a JSON array.
+update th_idempotency set expires_at = :expires_at where id in (select value from json_each(:ids))
 
 -- name: idempotency_expired
 -- Forget the expired keys of a job that runs again.

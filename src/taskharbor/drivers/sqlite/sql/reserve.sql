@@ -61,6 +61,10 @@ where queue = :queue and lane = :lane and type in (select value from json_each(:
              where b.seq = th_waiting.seq
                and (b.deadline <= :now or (p.stopping is not null and not (p.spares and b.is_spared)))), true)))
 
+-- name: reserve_rest
+-- Whether a job of :queue is still ready. Scheduled ones have no lane.
+select exists (select 1 from th_waiting where queue = :queue and lane > '')
+
 -- name: reserve_claim
 -- The claim that the picked jobs share.
 insert into th_claim (queue, token, worker, started_at, expires_at, updated_at, extensions, held, seqs)
