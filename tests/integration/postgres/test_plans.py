@@ -245,3 +245,20 @@ async def rows_read(session: Any) -> int:
             list(TABLES),
         )
     )
+
+
+async def test_a_listing_reads_little_more_than_it_looks_at(driver: PostgresDriver) -> None:
+    """In a store that was just filled, too, of which the server has no statistics."""
+    for _ in range(4):
+        await driver.enqueue(new_jobs(5000))
+    statement = driver._sql.directed("find_walk", newest_first=False)
+
+    [row] = await driver._connections.rows(
+        f"explain (analyze, buffers, format json) {statement}",
+        *(None, None, [0, 1], -1, LIMIT, "kit.nobody", None, None, None, LIMIT, None),
+    )
+
+    [explained] = json.loads(row[0])
+    plan = explained["Plan"]
+    pages = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+    assert pages <= LIMIT * 1.5, pages  # a page for each; all of them are on three times as many

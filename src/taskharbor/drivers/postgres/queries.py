@@ -49,19 +49,16 @@ class Queries(Handle):
         return found_records(rows, len(ids))
 
     async def do_find(self, query: Query, now: datetime | None) -> Page:
-        """A look at little more than a page; while that does not fill it, one that goes four times as far.
-        The last step is a longer one: each begins again.
-        """
-        first = examine = min(query.limit + _FIRST_LOOK, query.examine)
+        """A look at little more than a page; if that does not fill it, one as far as the query allows."""
+        first = min(query.limit + _FIRST_LOOK, query.examine)
         name = _way(query)
-        while True:
-            page = _page(query, await self._found(name, query, examine, now))
-            if examine == first and not _is_done(query, page) and _is_of_waiting(query):
-                name = "find_waiting"
-                page = _page(query, await self._found(name, query, examine, now))
-            if _is_done(query, page) or examine == query.examine:
-                return page
-            examine = 4 * examine if 8 * examine <= query.examine else query.examine
+        page = _page(query, await self._found(name, query, first, now))
+        if not _is_done(query, page) and _is_of_waiting(query):
+            name = "find_waiting"
+            page = _page(query, await self._found(name, query, first, now))
+        if _is_done(query, page) or first == query.examine:
+            return page
+        return _page(query, await self._found(name, query, query.examine, now))
 
     async def _found(self, name: str, query: Query, examine: int, now: datetime | None) -> Sequence[Any]:
         codes = _codes(query)
