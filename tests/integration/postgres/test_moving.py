@@ -5,9 +5,10 @@ import random
 from collections import Counter
 from datetime import timedelta
 
+import asyncpg
 import pytest
 
-from taskharbor.drivers.messages import Query, Settled
+from taskharbor.drivers.messages import EnqueueResult, Query, Settled
 from taskharbor.drivers.postgres import PostgresDriver
 from taskharbor.errors import LeaseLost
 from taskharbor.model.job import JobRecord, Progress
@@ -16,6 +17,10 @@ from taskharbor.testing.conformance.kit import QUEUE, claim, new_job
 
 JOBS = 300
 LEASE = timedelta(minutes=5)
+WAITS = (
+    "select count(*) from pg_stat_activity where datname = current_database()"
+    " and application_name = 'taskharbor' and wait_event_type = 'Lock'"
+)
 
 
 class Hands:
@@ -100,3 +105,30 @@ async def test_no_look_and_no_step_loses_a_job(driver: PostgresDriver, seed: int
     assert max(hands.settled.values()) == 1, "one lease, one settlement"
     stored = await driver.get(hands.ids)
     assert all(job is not None for job in stored)
+
+
+async def test_an_id_that_is_deleted_while_it_is_enqueued_again_is_new(
+    driver: PostgresDriver, database_url: str
+) -> None:
+    """The call has found the job, and waits for the key of another one when the first is deleted."""
+    known, holder = new_job(), new_job(key=b"key")
+    await driver.enqueue([known, holder])
+    await driver.cancel([known.id])
+    keys, watcher = [await asyncpg.connect(database_url) for _ in range(2)]
+    try:
+        async with keys.transaction():
+            await keys.execute(f"select from {driver.address.identifier}.job_key for update")
+            again = asyncio.ensure_future(driver.enqueue([known, known, new_job(key=b"key")]))
+            while not (await watcher.fetchval(WAITS) or again.done()):
+                await asyncio.sleep(0)
+            await driver.delete([known.id])
+        answers = await again
+    finally:
+        await keys.close()
+        await watcher.close()
+
+    assert [(answer.id, answer.result) for answer in answers] == [
+        (known.id, EnqueueResult.CREATED),
+        (known.id, EnqueueResult.DUPLICATE),
+        (holder.id, EnqueueResult.UPDATED),
+    ]

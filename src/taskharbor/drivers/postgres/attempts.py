@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
+from operator import le
 from typing import Any, TypeVar
 
 import msgspec
@@ -43,7 +44,7 @@ from taskharbor.model.state import JobState
 
 Answer = Settled | LeaseLost
 _A = TypeVar("_A", Claimed, Exchanged)
-_BACK, _FLAGS, _COUNTED, _AT, _HAS_COUNTS, _MORE = 0, 1, 2, 5, 6, 11  # of the first row of exchange
+_BACK, _FLAGS, _COUNTED, _AT, _HAS_COUNTS, _ODD, _MORE = 0, 1, 2, 5, 6, 9, 11  # of the first row of exchange
 _DONE, _STATES, _VERSIONS, _SETTLED_AT = 13, 14, 15, 16
 _MUST_RECLAIM, _IS_OWED, _OF_FAMILIES = (
     1,
@@ -258,6 +259,8 @@ class Attempts(Leases):
         signals.answered(claim, rows, idle)
         lease = granted(token, claim.worker_id, head[_AT], claim.lease_for)
         jobs = [claimed_of(row, lease) for row in rows[1:]]
+        if head[_ODD] or not _rise(jobs):
+            jobs.sort(key=_place_in(claim))
         self._start.learn(claim, jobs, head[_AT], now, None if head[_BACK] is None else int(head[_BACK]))
         return head, jobs, swept
 
@@ -387,6 +390,21 @@ def _claim_arguments(claim: Claim | None, token: str) -> tuple[Any, ...]:
         *(_names(claim.queues), claim.lanes, claim.worker_id, claim.limit, span_us(claim.lease_for)),
         *(token, claim.types, *rate),
     )
+
+
+def _rise(jobs: Sequence[JobRecord]) -> bool:
+    """Are these in the order in which they were taken? `exchange` returns those of one queue, lane and rank
+    by id, which is nearly always their order.
+    """
+    seqs, ats = [job.seq for job in jobs], [job.eligible_at for job in jobs]
+    return all(map(le, seqs, seqs[1:])) and all(map(le, ats, ats[1:]))
+
+
+def _place_in(claim: Claim) -> Callable[[JobRecord], tuple[Any, ...]]:
+    """What claimed jobs are sorted by: the order of the loops of `exchange`."""
+    queues = {queue: place for place, queue in enumerate(claim.queues)}
+    lanes = {lane: place for place, lane in enumerate(claim.lanes)}
+    return lambda job: (queues[job.queue], lanes[job.requires], -job.priority, job.eligible_at, job.seq)
 
 
 def _names(names: Sequence[str]) -> str:

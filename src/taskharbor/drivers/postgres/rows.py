@@ -129,9 +129,10 @@ def claimed_of(row: Sequence[Any], lease: Granted) -> JobRecord:
     """A record that `exchange` handed out. Hot: what is rarely set is only looked at when it is."""
     model = lease.model
     if row[11] is not None:
-        if row[11][0] != '"':
+        known = lease.like(row[11])
+        if known is None:
             return _with_more(row, lease, _json.decode(row[11]))
-        model = lease.child_of(row[11])
+        model = known
     key = row[12]
     return replace(
         model,
@@ -142,7 +143,7 @@ def claimed_of(row: Sequence[Any], lease: Granted) -> JobRecord:
         payload=row[4],
         created_at=row[5],
         key=key,
-        headers={},
+        headers=model.headers.copy(),
         priority=-row[6],
         requires=row[7],
         run_at=row[8],
@@ -205,18 +206,35 @@ class Granted(msgspec.Struct, frozen=True):
     """A job on its first claim, but for what is its own. Python passes more than 15 keywords as a dict, which
     makes a whole record three times as slow as a changed copy of this one.
     """
-    children: dict[str, JobRecord] = {}
-    """The same for children, by what the claim says of their parents."""
+    others: dict[str, JobRecord] = {}
+    """The same for jobs with other options, and for children, by what the claim says of them."""
 
-    def child_of(self, text: str) -> JobRecord:
-        """A child and nothing else: in quotes its parent, and its root where that is another job."""
-        model = self.children.get(text)
-        if model is None:
-            parent, root = text[1:37], text[37:73]
-            bonds = Bonds(parent=parent)
-            model = replace(self.model, bonds=bonds, root=root if len(text) > 38 else parent)
-            self.children[text] = model
+    def like(self, text: str) -> JobRecord | None:
+        """The model of jobs of which the claim says this. None: it says more than a first claim has to."""
+        model = self.others.get(text)
+        if model is None and (model := _like(self.model, text)) is not None:
+            self.others[text] = model
         return model
+
+
+def _like(model: JobRecord, text: str) -> JobRecord | None:
+    """`text`: in quotes the parent of a child that is nothing but that, and its root where that is another
+    job; or a list of timeout, backoffs, headers and, of such a child, parent and root.
+    """
+    if text[0] == '"':
+        parent, root = text[1:37], text[37:73]
+        return replace(model, bonds=Bonds(parent=parent), root=root if len(text) > 38 else parent)
+    if not text[1].isdigit():  # what begins with headers is a longer list
+        return None
+    timeout, min_backoff, max_backoff, headers, *relations = _json.decode(text)
+    return replace(
+        model,
+        timeout=span(timeout) or NO_TIME,
+        min_backoff=span(min_backoff),
+        max_backoff=span(max_backoff),
+        headers=headers or {},
+        **({"bonds": Bonds(parent=relations[0]), "root": relations[1]} if relations else {}),
+    )
 
 
 def granted(token: str, worker: str, at: datetime, lease_for: timedelta) -> Granted:

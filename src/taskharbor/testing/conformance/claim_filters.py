@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from taskharbor.drivers.contract import Driver
@@ -16,8 +17,10 @@ from taskharbor.model.settlement import Ack, Fail, Release, Retry
 from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import (
     LEASE,
+    MINUTE,
     OTHER_QUEUE,
     QUEUE,
+    SECOND,
     START,
     claim,
     either_clock,
@@ -25,6 +28,7 @@ from taskharbor.testing.conformance.kit import (
     enqueue_one,
     get_one,
     in_state,
+    new_id,
     new_job,
     new_jobs,
     reserve,
@@ -216,6 +220,43 @@ async def test_lanes_are_served_in_the_order_of_the_claim(
     taken = await reserve(driver, lanes=lanes, limit=10, now=now)
 
     assert [job.requires for job in taken] == wanted
+
+
+@either_clock
+@pytest.mark.parametrize("types", [None, ("kit.job",)], ids=["all-types", "some-types"])
+async def test_one_claim_hands_out_all_kinds_of_jobs_in_order(
+    driver: Driver, types: tuple[str, ...] | None, now: datetime | None
+) -> None:
+    """B14 B20: by queue, lane, priority, time and place, whatever else they have; each as it is stored."""
+    ids = sorted((new_id() for _ in range(24)), reverse=True)
+    await enqueue(
+        driver, *(new_job(id=id_, **_some_kind(place, id_)) for place, id_ in enumerate(ids)), now=now
+    )
+    back = await reserve_one(driver, limit=1, now=now)
+    await settle_one(driver, Release(back.lease), now=now)
+
+    queues, lanes = (QUEUE, OTHER_QUEUE), ("any", "gpu")
+    taken = await reserve(driver, queues=queues, lanes=lanes, types=types, limit=100, now=now)
+
+    assert {job.id for job in taken} == set(ids)
+    places = [(queues.index(job.queue), lanes.index(job.requires), -job.priority, job.seq) for job in taken]
+    assert places == sorted(places)
+    stored = await driver.get([job.id for job in taken], now=now)
+    assert [msgspec.structs.replace(job, token=None) for job in taken] == stored
+
+
+def _some_kind(place: int, job_id: str) -> dict[str, Any]:
+    kinds: list[dict[str, Any]] = [
+        {},
+        {"priority": 5},
+        {"requires": "gpu"},
+        {"queue": OTHER_QUEUE},
+        {"headers": {"a": "b"}},
+        {"timeout": MINUTE, "min_backoff": SECOND},
+        {"key": job_id.encode()},
+        {"idempotency_key": job_id.encode()},
+    ]
+    return kinds[place % len(kinds)]
 
 
 @pytest.mark.parametrize("way", ["retry", "release", "reclaim", "requeue"])

@@ -7,7 +7,7 @@ declare
 begin
     for v_rest in
         select s.queue, s.state, s.link_flags & 4 <> 0 as is_copy, s.link_flags & 64 <> 0 as is_child, array_agg(s.id) as ids, array_agg(s.seq) as seqs
-        from unnest(p_ids) as i(id) cross join lateral (select * from job_state k where k.id = i.id offset 0) s
+        from job_state s where s.id = any (p_ids)
         group by 1, 2, 3, 4
     loop
         if retention(v_rest.queue, v_rest.state) = 0 then

@@ -26,6 +26,7 @@ declare
     v_skip boolean[];     -- per job: it gets no record of its own
     v_blocked boolean[];  -- per job: its record is blocked behind the running job of its key
     v_into uuid[];        -- per job without a record: the job that carries it
+    v_found uuid[];       -- per job: the one that its id led to
     v_known boolean[];
     v_absorbs integer[];  -- the ords that are absorbed
     v_once record;
@@ -54,6 +55,7 @@ begin
               from unnest(p_ids) with ordinality as u(id, ord)) i
         left join lateral (select b.target from alias b where b.id = i.id offset 0) a on true
         left join lateral (select j.id from job j where j.id = coalesce(a.target, i.id) offset 0) k on true;
+        v_found := v_into;
     elsif exists (select from alias) and exists (
         select from unnest(p_ids) as i(id) cross join lateral (select from alias a where a.id = i.id offset 0) a)
     then
@@ -182,9 +184,10 @@ begin
         select i.id, i.seq, coalesce(i.queue, p_queues[1]), coalesce(i.type, p_types[1]), i.payload, v_now, i.headers::json,
                i.once, coalesce(i.timeout, p_timeouts[1], 0), coalesce(i.max_attempts, p_max_attempts[1], 0),
                coalesce(i.max_stalls, p_max_stalls[1], 0), i.min_backoff, i.max_backoff
-        from unnest(p_ids, v_seqs, p_queues, p_types, p_payloads, p_headers, p_idempotency_keys, p_timeouts, p_max_attempts,
-                    p_max_stalls, p_min_backoffs, p_max_backoffs, v_skip)
-             as i(id, seq, queue, type, payload, headers, once, timeout, max_attempts, max_stalls, min_backoff, max_backoff, skip)
+        from (select unnest(p_ids) as id, unnest(v_seqs) as seq, unnest(p_queues) as queue, unnest(p_types) as type,
+                     unnest(p_payloads) as payload, unnest(p_headers) as headers, unnest(p_idempotency_keys) as once,
+                     unnest(p_timeouts) as timeout, unnest(p_max_attempts) as max_attempts, unnest(p_max_stalls) as max_stalls,
+                     unnest(p_min_backoffs) as min_backoff, unnest(p_max_backoffs) as max_backoff, unnest(v_skip) as skip) i
         where i.skip is not true order by i.id;
     else
         insert into job (id, seq, queue, type, payload, created_at, headers, idempotency_key, timeout_us, max_attempts,
@@ -215,17 +218,19 @@ begin
            case when i.key is null then 0 else 1 end + case when i.once is null then 0 else 2 end,
            i.run_at is not null or coalesce(i.delay > 0, false), coalesce(i.queue, p_queues[1]),
            coalesce(i.lane, p_lanes[1], 'any'), i.key, case when i.blocked then coalesce(i.flags, '111-') end
-    from unnest(p_ids, v_seqs, p_run_ats, p_delays, p_priorities, v_blocked, p_keys, p_idempotency_keys, p_queues, p_lanes,
-                p_flags, v_skip)
-         as i(id, seq, run_at, delay, priority, blocked, key, once, queue, lane, flags, skip)
+    from (select unnest(p_ids) as id, unnest(v_seqs) as seq, unnest(p_run_ats) as run_at, unnest(p_delays) as delay,
+                 unnest(p_priorities) as priority, unnest(v_blocked) as blocked, unnest(p_keys) as key,
+                 unnest(p_idempotency_keys) as once, unnest(p_queues) as queue, unnest(p_lanes) as lane,
+                 unnest(p_flags) as flags, unnest(v_skip) as skip) i
     where i.skip is not true;
     insert into waiting (seq, eligible_at, id, rank, is_timed, queue, lane, line)
     select i.seq, coalesce(i.run_at, case when i.delay > 0 then after(v_now, i.delay) end, v_now), i.id,
            coalesce(-i.priority, -p_priorities[1], 0), i.run_at is not null or coalesce(i.delay > 0, false),
            coalesce(i.queue, p_queues[1]), coalesce(i.lane, p_lanes[1], 'any'),
            coalesce(i.queue, p_queues[1]) || '/' || coalesce(i.lane, p_lanes[1], 'any') || '/' || coalesce(i.type, p_types[1])
-    from unnest(p_ids, v_seqs, p_run_ats, p_delays, p_priorities, v_blocked, p_queues, p_lanes, p_types, v_skip)
-         as i(id, seq, run_at, delay, priority, blocked, queue, lane, type, skip)
+    from (select unnest(p_ids) as id, unnest(v_seqs) as seq, unnest(p_run_ats) as run_at, unnest(p_delays) as delay,
+                 unnest(p_priorities) as priority, unnest(v_blocked) as blocked, unnest(p_queues) as queue,
+                 unnest(p_lanes) as lane, unnest(p_types) as type, unnest(v_skip) as skip) i
     where i.skip is not true and i.blocked is not true;
     if p_always_wake or exists (select from idle_queue q where q.queue = any (p_queues)) then
         perform wake(p_queues, p_always_wake);
@@ -261,18 +266,26 @@ begin
         end loop;
     end if;
     if true = any (v_skip) then  -- what is neither stored nor absorbed is known
-        return query
-        select i.ord::integer, t.id::text, 'duplicate',
-               -- As it was when this job came: each later one that the same job absorbed has added 1.
-               coalesce(s.version, 0) - (select count(*)::integer from unnest(v_absorbs) as a(ord)
-                                         where a.ord > i.ord and v_into[a.ord] = t.id),
-               v_now, 0::bigint
-        from unnest(p_ids, v_into, v_skip) with ordinality as i(id, into_id, skip, ord)
-        -- An id that comes twice, and a job of an idempotency key that was absorbed in this very call.
-        cross join lateral (select coalesce(i.into_id, v_into[array_position(p_ids, i.id)], i.id) as id) f
-        left join lateral (select b.target from alias b where b.id = f.id offset 0) a on true
-        cross join lateral (select coalesce(a.target, f.id) as id) t
-        left join lateral (select k.version from job_state k where k.id = t.id offset 0) s on true
-        where i.skip and (v_absorbs is null or i.ord <> all (v_absorbs));
+        o_result := 'duplicate';
+        o_at := v_now;
+        o_detail := 0;
+        for o_ord, o_id, o_version in
+            select i.ord, t.id,
+                   -- As it was when this job came: each later one that the same job absorbed has added 1.
+                   s.version - (select count(*) from unnest(v_absorbs) as a(ord) where a.ord > i.ord and v_into[a.ord] = t.id)
+            from unnest(p_ids, v_into, v_skip) with ordinality as i(id, into_id, skip, ord)
+            -- An id that comes twice, and a job of an idempotency key that was absorbed in this very call.
+            cross join lateral (select coalesce(i.into_id, v_into[array_position(p_ids, i.id)], i.id) as id) f
+            left join lateral (select b.target from alias b where b.id = f.id offset 0) a on true
+            cross join lateral (select coalesce(a.target, f.id) as id) t
+            left join lateral (select k.version from job_state k where k.id = t.id offset 0) s on true
+            where i.skip and (v_absorbs is null or i.ord <> all (v_absorbs))
+        loop
+            if o_version is null and v_found[o_ord] is not null then  -- it was deleted since it was found: begin again
+                raise exception 'a job was deleted' using errcode = '40001';
+            end if;
+            o_version := coalesce(o_version, 0);
+            return next;
+        end loop;
     end if;
 end $$;

@@ -25,10 +25,15 @@ declare
     v_key_rows tid[];
     v_nexts uuid[];
     v_others integer[] := '{}';  -- places of what is no ack
+    v_token uuid := p_tokens[1];
+    v_worker text := p_workers[1];
+    v_mark boolean := p_marks[1];
+    v_queue text;
+    v_are_alike boolean;    -- all of them are of that queue, and no children
     v_part record;
     v_acked uuid[];         -- what the usual way has done,
     v_places integer[];     -- and its places in p_ids
-    v_free uuid[];          -- of the others, those that are not locked
+    v_left integer[] := '{}';    -- places of acks that the usual way has left; in a sweep all
     v_children uuid[];      -- completed children, to be counted at their parents
     v_gone uuid[];          -- those of them that are not kept
 begin
@@ -59,25 +64,29 @@ begin
     if not v_sweeps and cardinality(v_others) < v_count then
         -- The usual way, for acks of jobs that ran for the first time. To look all of them up together costs a third of as many
         -- look-ups, and there is little else to see to. The ids are sorted, so width_bucket is the place of one of them.
-        for v_part in
-            with u as (
-                update job_state s set state = 4, version = 3, updated_at = o_at, ends_at = o_at,
-                    result = case when p_results is not null then p_results[width_bucket(s.id, p_ids)] end
-                where s.id = any (v_ids) and s.state = 3 and s.version = 2 and s.starts = 1 and not s.cancel_requested
-                  and s.ends_at > o_at and s.updated_at <= v_until and s.link_flags & 46 = 0
-                  -- A step of its family may have a child, and wait for another one that is done here.
-                  and (s.link_flags & 64 = 0 or (select true from job_state k where k.id = s.id for no key update skip locked))
-                  and case when p_leases is null then
-                          s.token = p_tokens[1] and s.worker = coalesce(p_workers[1], s.worker) and (s.key is not null) = p_marks[1]
-                      else s.token = p_tokens[p_leases[width_bucket(s.id, p_ids)]]
-                          and s.worker = coalesce(p_workers[p_leases[width_bucket(s.id, p_ids)]], s.worker)
-                          and (s.key is not null) = p_marks[p_leases[width_bucket(s.id, p_ids)]] end
-                  and (p_others is null or width_bucket(s.id, p_ids) <> all (v_others))
-                returning s.queue, s.id, s.link_flags
-            )
-            select u.queue, u.link_flags & 64 <> 0 as is_child, array_agg(u.id) as ids from u group by 1, 2
+        select h.queue into v_queue from lease h where h.token = p_tokens[1] limit 1;
+        with u as (
+            update job_state s set state = 4, version = 3, updated_at = o_at, ends_at = o_at,
+                result = case when p_results is not null then p_results[width_bucket(s.id, p_ids)] end
+            where s.id = any (v_ids) and s.state = 3 and s.version = 2 and s.starts = 1 and not s.cancel_requested
+              and s.ends_at > o_at and s.updated_at <= v_until and s.link_flags & 46 = 0
+              -- A step of its family may have a child, and wait for another one that is done here.
+              and (s.link_flags & 64 = 0 or (select true from job_state k where k.id = s.id for no key update skip locked))
+              and case when p_leases is null then
+                      s.token = v_token and s.worker = coalesce(v_worker, s.worker) and (s.key is not null) = v_mark
+                  else s.token = p_tokens[p_leases[width_bucket(s.id, p_ids)]]
+                      and s.worker = coalesce(p_workers[p_leases[width_bucket(s.id, p_ids)]], s.worker)
+                      and (s.key is not null) = p_marks[p_leases[width_bucket(s.id, p_ids)]] end
+              and (p_others is null or width_bucket(s.id, p_ids) <> all (v_others))
+            returning s.id, s.queue = v_queue and s.link_flags & 64 = 0 as is_alike
+        )
+        select array_agg(u.id), bool_and(u.is_alike) into v_acked, v_are_alike from u;
+        for v_part in  -- nearly always one queue, and no children
+            select v_queue as queue, false as is_child, v_acked as ids where v_are_alike
+            union all
+            select s.queue, s.link_flags & 64 <> 0, array_agg(s.id) from job_state s
+            where s.id = any (v_acked) and v_are_alike is not true group by 1, 2
         loop
-            v_acked := v_acked || v_part.ids;
             if v_has_settings then
                 delete from slot where queue = v_part.queue and id = any (v_part.ids);
             end if;
@@ -110,13 +119,15 @@ begin
             return;
         end if;
     end if;
+    if v_sweeps then
+        v_left := array(select generate_series(1, v_count));
+    elsif coalesce(cardinality(v_acked), 0) + cardinality(v_others) < v_count then
+        v_left := array(
+            select i.ord from unnest(p_ids) with ordinality as i(id, ord)
+            where i.ord <> all (v_others) and (v_acked is null or i.id <> all (v_acked)));
+    end if;
     if v_acked is not null then
-        v_places := array(select width_bucket(i.id, p_ids) from unnest(v_acked) as i(id));
-        -- Rows are locked by rising id everywhere, and what is left may come before what was done: it is not waited for.
-        v_free := array(
-            select s.id from job_state s where s.id = any (v_ids) and s.id <> all (v_acked) for no key update skip locked);
-        v_ids := array(
-            select case when i.id = any (v_free) then i.id end from unnest(v_ids) with ordinality as i(id, ord) order by i.ord);
+        v_places := array(select generate_series(1, v_count) except select unnest(v_others || v_left));
         if v_key_ids is not null then
             select array_agg(k.row) as rows, array_agg(k.next) as nexts into v_part
             from unnest(v_key_ids, v_key_rows, v_nexts) as k(id, row, next) where k.id = any (v_acked);
@@ -125,17 +136,11 @@ begin
             end if;
         end if;
     end if;
-    select r.o_done, r.o_states, r.o_versions, r.o_merged into o_done, o_states, o_versions, o_merged
-    from settle_rest(o_at, v_until, v_ids, p_leases, p_tokens, p_workers, p_marks, p_results, p_others, v_has_settings,
-                     v_key_ids, v_key_rows, v_nexts) r;
-    if 4 = any (o_states) and not v_sweeps then
-        select array_agg(s.id) as ids, array_agg(s.id) filter (where v_has_settings and retention(s.queue, 4) = 0) as gone into v_part
-        from unnest(o_done, o_states) as d(ord, state)
-        cross join lateral (select k.id, k.queue from job_state k where k.id = p_ids[d.ord] and k.link_flags & 64 <> 0 offset 0) s
-        where d.state = 4;
-        v_children := v_children || v_part.ids;
-        v_gone := v_gone || v_part.gone;
-    end if;
+    -- Rows are locked by rising id everywhere, and what is left may come before what was done: it is not waited for.
+    select r.o_done, r.o_states, r.o_versions, r.o_merged, v_children || r.o_children, v_gone || r.o_gone
+    into o_done, o_states, o_versions, o_merged, v_children, v_gone
+    from settle_others(o_at, v_until, v_ids, v_left, p_leases, p_tokens, p_workers, p_marks, p_results, p_others, v_has_settings,
+                       v_key_ids, v_key_rows, v_nexts) r;
     if v_children is not null then
         o_counted := count_children(v_children, v_gone);
     end if;
