@@ -86,7 +86,11 @@ def _commands(line: str) -> list[list[str]]:
 
 
 def _plain(words: list[str]) -> list[str]:
-    """`python -m taskharbor`, `flask taskharbor` and `manage.py taskharbor` are `taskharbor`."""
+    """`python -m taskharbor`, `flask taskharbor`, `manage.py taskharbor` and a path are `taskharbor`."""
+    if words[:2] == ["sudo", "-u"]:
+        words = words[3:]
+    if words[:1] and words[0].endswith("/bin/taskharbor"):
+        return ["taskharbor", *words[1:]]
     for before in (["python", "-m"], ["python", "manage.py"], ["manage.py"], ["flask"]):
         if words[: len(before)] == before and words[len(before) :][:1] == ["taskharbor"]:
             return words[len(before) :]

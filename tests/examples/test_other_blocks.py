@@ -36,6 +36,8 @@ CHECKED = {
     "opentelemetry-instrument": "the agent's; what follows is parsed by the command line",
     "sqlite3": "its statement, below",
     "install": "a tool of the system; its files are looked for below",
+    "useradd": "a tool of the system",
+    "sudo": "the same; what follows is parsed by the command line",
     "kubectl": "no cluster here; its files and secrets are looked for below",
     "systemctl": "no systemd here; its units are looked for below",
     "docker": "no daemon here; the files by tests/surface/test_container_files.py",
