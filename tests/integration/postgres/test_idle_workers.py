@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from taskharbor.drivers.messages import WakeupKind
-from taskharbor.drivers.postgres import PostgresDriver, wakeups
+from taskharbor.drivers.postgres import PostgresDriver, connections, wakeups
 from taskharbor.model.settlement import Ack
 from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import QUEUE, claim, new_job
@@ -141,6 +141,7 @@ async def test_one_job_wakes_few_of_many_idle_workers(
 ) -> None:
     """Sessions that listen are woken by the server, each in a transaction of its own: those count, too."""
     monkeypatch.setattr(wakeups, "_PROBE_SECONDS", 3600.0)
+    monkeypatch.setattr(connections, "IDLE_SECONDS", 3600.0)  # a connection that is opened again counts, too
     alone = await set_off_by_one_job(server, counter, 1, monkeypatch)
     among_many = await set_off_by_one_job(server, counter, MANY, monkeypatch)
 
