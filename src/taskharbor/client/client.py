@@ -169,7 +169,11 @@ class Client:
         """Store a finished NewJob; what `Task.enqueue` calls."""
         if running_loop() is not None:
             refuse_in_loop("enqueue")
-        return self._enqueue_now((job,), tx)[0]
+        if self._layers or around_every_enqueue or tx is not None or not self._calls_directly:
+            return self._enqueue_now((job,), tx)[0]
+        driver = self._connections.blocking or self._connections.for_blocking()
+        [answer] = driver.enqueue_blocking((job,), now=self._now())
+        return self._handle(job, answer)
 
     async def _aenqueue_job(self, job: NewJob, tx: Any = None) -> JobHandle[Any]:
         if self._layers or around_every_enqueue or tx is not None:
@@ -178,8 +182,7 @@ class Client:
         connection = self._connections.by_loop.get(loop) if loop is not None else None
         if connection is None:
             connection = await self._connections.here()
-        answer = await connection.batcher.enqueue(job, self._now())
-        return self._handles((job,), (answer,))[0]
+        return self._handle(job, await connection.batcher.enqueue(job, self._now()))
 
     async def _aenqueue_one(self, job: NewJob) -> Enqueued:
         """Store one NewJob and return the store's answer, without a handle; for the server."""
@@ -233,6 +236,12 @@ class Client:
         for answer in answers:
             if answer.ended:
                 report_ended(answer.ended, self.events)
+
+    def _handle(self, job: NewJob, answer: Enqueued) -> JobHandle[Any]:
+        """`_handles` for one job."""
+        if answer.ended or JobEnqueued in self.events.heard:
+            self._emit_enqueued((job,), (answer,))
+        return JobHandle(self, answer.id, enqueued=answer, stored_as=state_when_stored(job, answer))
 
     def _handles(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> list[JobHandle[Any]]:
         self._emit_enqueued(jobs, answers)

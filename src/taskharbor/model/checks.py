@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
+from msgspec.structs import replace
+
 from taskharbor.errors import ConfigurationError, InvalidArgument, InvalidLeaseDuration
 from taskharbor.model.bonds import MAX_AFTER, MAX_EDGES, Bonds
 from taskharbor.model.duration import shown as short
@@ -219,12 +221,9 @@ def check_new_jobs(jobs: Sequence[NewJob], now: datetime, max_payload: int = MAX
     """Every job of one enqueue call, before anything is stored. True when one of them has bonds."""
     if len(jobs) > MAX_BATCH:
         raise InvalidArgument(f"{len(jobs)} jobs in one call; {MAX_BATCH} are allowed, send them in parts")
-    if len(jobs) == 1:
-        check_new_job(jobs[0], now, max_payload)
-        has_bonds = jobs[0].bonds is not None
-        if has_bonds:
-            _check_order(jobs)
-        return has_bonds
+    if len(jobs) == 1 and jobs[0].bonds is None:
+        _check_alone(jobs[0], now, max_payload)
+        return False
     has_bonds = False
     have_ids = are_ids([job.id for job in jobs])
     like: NewJob | None = None
@@ -238,6 +237,21 @@ def check_new_jobs(jobs: Sequence[NewJob], now: datetime, max_payload: int = MAX
     if has_bonds:
         _check_order(jobs)
     return has_bonds
+
+
+# The last job of each type that came alone, without its payload. Bounded: types may come from outside.
+_alone: dict[str, NewJob] = {}
+
+
+def _check_alone(job: NewJob, now: datetime, max_payload: int) -> None:
+    """A job that comes alone is mostly like the last one of its type."""
+    like = _alone.get(job.type) if type(job.type) is str else None
+    if like is not None and _is_like(job, like, max_payload) and type(job.id) is str and is_id(job.id):
+        _check_own(job, like, now)
+        return
+    check_new_job(job, now, max_payload)
+    if len(_alone) < 1000 or job.type in _alone:
+        _alone[job.type] = replace(job, payload=b"")
 
 
 def _check_order(jobs: Sequence[NewJob]) -> None:

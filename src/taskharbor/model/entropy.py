@@ -32,7 +32,8 @@ class Entropy:
         store's index, which then grows at its end only.
         """
         ms, rest = divmod(micros(at), 1000)
-        return _uuid7(ms, self.bytes(8), rest * 4096 // 1000)
+        noise = os.urandom(8) if self._random is None else self._random.randbytes(8)
+        return _uuid7(ms, noise, rest * 4096 // 1000)
 
     def job_ids(self, at: datetime, count: int) -> list[str]:
         """So many new ids of one instant, in order, with one draw: a draw is a system call."""
@@ -96,12 +97,14 @@ def id_text(packed: bytes) -> str:
 
 def _uuid7(unix_ms: int, noise: bytes, behind: int) -> str:
     """`behind`: the 12 bits that follow the version."""
-    time, rest = f"{unix_ms & 0xFFFF_FFFF_FFFF:012x}", noise.hex()
-    variant = _VARIANTS[noise[0] >> 4 & 3]
-    return f"{time[:8]}-{time[8:]}-7{behind:03x}-{variant}{rest[1:4]}-{rest[4:]}"
+    digits = f"{(unix_ms & _TIME) << 80 | _VERSION | behind << 64 | int.from_bytes(noise) & _NOISE:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
+# As one number: to put it together takes half as long as to join texts.
+_VERSION = 0x7000_8000_0000_0000_0000  # 7, and the RFC's variant: the first two bits of that digit are 10
+_NOISE = 0x3FFF_FFFF_FFFF_FFFF
+_TIME = 0xFFFF_FFFF_FFFF
 _NO_NOISE = bytes(8)
 _NOISE_COLUMNS = (*range(19, 23), *range(24, 36))
-_VARIANTS = "89ab"  # the RFC's variant: the first two bits of that digit are 10
-_AS_VARIANT = bytes.maketrans(b"0123456789abcdef", _VARIANTS.encode() * 4)
+_AS_VARIANT = bytes.maketrans(b"0123456789abcdef", b"89ab" * 4)

@@ -65,7 +65,8 @@ _FAULTS = {
         ) where seq not in (select seq from th_job)""",
     "a job that waits without a place in line, or has one and does not wait": """
         select j.seq from th_job j left join th_job_state s on s.seq = j.seq
-        where (ifnull(s.state, 0) = 0) <> (1 = (select count(*) from th_waiting w where w.seq = j.seq))""",
+        where j.seq < (select next_seq from th_meta)
+          and (ifnull(s.state, 0) = 0) <> (1 = (select count(*) from th_waiting w where w.seq = j.seq))""",
     "a place in line that is not the job's": """
         select w.seq from th_waiting w join th_job j on j.seq = w.seq
         left join th_job_history h on h.seq = j.seq
@@ -150,12 +151,18 @@ _FAULTS = {
           select j.queue, j.seq >> 10, case s.state when 2 then 'blocked' when 3 then 'running'
               when 4 then 'completed' when 5 then 'failed' when 6 then 'cancelled' else 'waiting' end,
             count(*)
-          from th_job j left join th_job_state s on s.seq = j.seq where j.copy_of is null group by 1, 2, 3
+          from th_job j left join th_job_state s on s.seq = j.seq
+          where j.copy_of is null and j.seq < (select next_seq from th_meta) group by 1, 2, 3
         )
         select * from (select * from counted where number <> 0 except select * from there)
         union all
         select * from (select * from there except select * from counted)""",
-    "a job beyond the last seq": "select seq from th_job where seq >= (select next_seq from th_meta)",
+    "a job beyond the last seq that did not come alone": """
+        select j.seq from th_job j left join th_job_state s on s.seq = j.seq
+        left join th_waiting w on w.seq = j.seq
+        where j.seq >= (select next_seq from th_meta)
+          and (s.seq is not null or w.seq is not null or j.run_at is not null or j.key is not null
+               or j.idempotency_key is not null or j.copy_of is not null)""",
 }
 
 

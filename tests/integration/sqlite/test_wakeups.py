@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from taskharbor.drivers.messages import Wakeup, WakeupKind
+from taskharbor.drivers.sqlite.wakeups import Bell, Notices
 from taskharbor.model.settlement import Release
 from tests.integration.sqlite.stores import claim, driver_on, new_job
 
@@ -115,6 +116,40 @@ async def test_a_folder_that_was_removed_comes_back_with_the_next_listener(tmp_p
 
         assert await next_hint(listener) == work_in("default")
         await lost.aclose()
+
+
+async def test_listeners_that_come_late_are_heard_of(tmp_path, monkeypatch):
+    """A list of listeners is kept until the folder changes, and no list that is too fresh to say so."""
+    path, folder, seconds = tmp_path / "jobs.db", tmp_path / "jobs.db.wake", [100.0]
+    listed: list[str] = []
+    listdir = os.listdir
+
+    def noted(name: str) -> list[str]:
+        listed.append(name)
+        return listdir(name)
+
+    monkeypatch.setattr(os, "listdir", noted)
+    bell = Bell(str(path), "", lambda: seconds[0])
+
+    def ring(after):
+        listed.clear()
+        seconds[0] += after
+        bell.ring(Notices({"default"}))
+        return bool(listed)
+
+    async with driver_on(path) as driver:
+        assert [ring(0), ring(0)] == [True, False]  # there is no folder
+        first = driver.wakeups(["default"], "worker-1")
+        os.utime(folder, ns=(1, 1))
+        assert [ring(5), ring(1)] == [True, True]
+        second = driver.wakeups(["default"], "worker-2")
+        os.utime(folder, ns=(1, 1))  # in the same tick of the clock
+        assert [ring(0.5), ring(2), ring(1)] == [True, True, False]
+        third = driver.wakeups(["default"], "worker-3")
+        assert ring(0.1)
+        for listener in (first, second, third):
+            assert await next_hint(listener) == work_in("default")
+    bell.close()
 
 
 async def test_sockets_of_the_dead_are_cleared_away(tmp_path):

@@ -92,7 +92,7 @@ def do_on(
     with _borrowed(own, location):
         is_alone = not own.in_transaction
         if is_alone:
-            answer, notices = _alone(own, "begin immediate", work, sql, now)
+            answer, notices = _alone(own, work, sql, now)
         else:
             answer, notices = _in_savepoint(own, work, sql, now)
     _ring(None if is_alone else connection, location, notices)
@@ -105,9 +105,14 @@ def look_on(
     """A step that changes nothing: it sees what the transaction there has written."""
     own = sqlite_of(connection, location)
     with _borrowed(own, location):
+        step = Step(own, sql, HandleCache(), now, Notices())
         if own.in_transaction:
-            return look(Step(own, sql, HandleCache(), now, Notices()))
-        return _alone(own, "begin", look, sql, now)[0]
+            return look(step)
+        own.execute("begin")
+        try:
+            return look(step)
+        finally:
+            own.execute("rollback")
 
 
 def _ring(tx: Any, location: Location, notices: Notices) -> None:
@@ -211,6 +216,7 @@ def _in_savepoint(
     step = Step(tx, sql, HandleCache(), now, Notices())
     tx.execute("savepoint taskharbor")
     try:
+        step.begin()
         answer = work(step)
         step.finish()
     except BaseException:
@@ -223,11 +229,12 @@ def _in_savepoint(
 
 
 def _alone(
-    own: sqlite3.Connection, begin: str, work: Callable[[Step], T], sql: Statements, now: datetime
+    own: sqlite3.Connection, work: Callable[[Step], T], sql: Statements, now: datetime
 ) -> tuple[T, Notices]:
     step = Step(own, sql, HandleCache(), now, Notices())
-    own.execute(begin)
+    own.execute("begin immediate")
     try:
+        step.begin()
         answer = work(step)
         step.finish()
         own.execute("commit")

@@ -22,6 +22,7 @@ from taskharbor.model.clock import instant, micros
 from taskharbor.model.job import JobRecord
 from taskharbor.model.speculation import may_take
 from taskharbor.model.state import JobState
+from taskharbor.model.transitions import claimed
 
 RECLAIMED_PER_CLAIM = 100
 PROMOTED_PER_CLAIM = 10_000
@@ -289,11 +290,23 @@ class QueueClaim:
     def _details(self, picked: Picked) -> tuple[dict[int, JobRecord], dict[int, tuple[Any, ...]]]:
         """Records that are read whole, and what the pick does not say of the others; both by seq."""
         pairs = list(zip(picked.seqs, picked.flags, strict=True))
-        seqs = [seq for seq, flags in pairs if flags & _WHOLE]
-        whole = {job.seq: job for job in FamilyRecords(self._step).by_seqs(seqs)} if seqs else {}
+        whole = self._whole([(seq, flags) for seq, flags in pairs if flags & _WHOLE])
         rest = [seq for seq, flags in pairs if flags & ~Flags.CHILD and not flags & _WHOLE]
         rows = self._step.execute("reserve_more", seqs=json_array(rest)) if rest else ()
         return whole, {seq: (key, idempotency_key, at) for seq, key, idempotency_key, at in rows}
+
+    def _whole(self, pairs: list[tuple[int, int]]) -> dict[int, JobRecord]:
+        """Records that this step has made ready itself are claimed as they are; the others are read."""
+        step, known = self._step, self._step.made_ready
+        whole = {
+            seq: claimed(known[seq], self._token, self._claim.worker_id, self._expires_at, step.now)
+            for seq, _ in pairs
+            if seq in known
+        }
+        if missing := [seq for seq, _ in pairs if seq not in whole]:
+            records = FamilyRecords(step, is_tied=any(flags & Flags.BOUND for _, flags in pairs))
+            whole |= {job.seq: job for job in records.by_seqs(missing)}
+        return whole
 
     def _model(self, lane: str) -> JobRecord:
         """A job on its first claim, but for what is its own."""

@@ -111,7 +111,7 @@ def _set_up_writer(connection: sqlite3.Connection, location: Location, entropy: 
     connection.execute("pragma temp_store = memory")
     connection.execute("pragma cache_size = -32000")
     connection.execute(f"pragma journal_size_limit = {KEPT_LOG}")
-    connection.execute(f"pragma wal_autocheckpoint = {LONG_LOG}")
+    connection.execute(f"pragma wal_autocheckpoint = {LONG_LOG[location.durability]}")
 
 
 def _check_library() -> None:

@@ -100,7 +100,7 @@ class SqliteDriver(Control, Queries, Registry, Logbook, Driver):
         self._sql = statements_for(location.table_prefix)
         self._writer: Writer | None = None
         self._reader: Reader | None = None
-        self._bell = Bell(location.path, location.namespace)
+        self._bell = Bell(location.path, location.namespace, self.clock.monotonic)
         self._only_looks = False
         self._subscriptions: set[Subscription] = set()
 

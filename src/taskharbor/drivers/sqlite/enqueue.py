@@ -14,7 +14,7 @@ from taskharbor.drivers.messages import Enqueued, EnqueueResult
 from taskharbor.drivers.sqlite import gates
 from taskharbor.drivers.sqlite.records import Records
 from taskharbor.drivers.sqlite.rows import json_array, micros_or_none, options_of_new
-from taskharbor.drivers.sqlite.step import SIZES, Step
+from taskharbor.drivers.sqlite.step import ALIASES, IDEMPOTENCY, SIZES, Step
 from taskharbor.errors import RateLimited
 from taskharbor.model.job import NewJob
 from taskharbor.model.state import JobState
@@ -70,7 +70,7 @@ class _Batch:
         """New jobs by sets. Those that meet a stored one are handled one by one, in list order."""
         if self._remembered:
             self._met |= self._known_keys()
-        if self._step.has_aliases:
+        if self._step.has(ALIASES):
             self._met |= self._known_ids()
         if not self._store_fresh():
             self._met |= self._known_ids()
@@ -120,13 +120,14 @@ class _Batch:
         first = step.take_seqs(len(fresh))
         run_ats = _run_ats(fresh, step.now)
         if not self._store_bodies(fresh, first, run_ats):
-            step.seqs_undone()
+            step.return_seqs(first)
             return False
         bounds = {"first": first, "last": first + len(fresh) - 1}
         hidden = self._take_keys(places, first, bounds) if self._has_keys else {}
         step.execute("enqueue_waiting", now=step.us, hidden=json_array(hidden) if hidden else None, **bounds)
         if self._remembered:
             step.execute("enqueue_remember", **bounds)
+            step.add_sign(IDEMPOTENCY)
         self._count(fresh, first, run_ats, hidden)
         return True
 

@@ -1,18 +1,17 @@
 """One plain job, stored by one statement that is a transaction of its own.
 
 A blocking caller that enqueues job by job mostly waits for what is around the job: a transaction, the look at
-the rules, four statements. A temporary trigger does the same inside SQLite. Whatever is unusual, it
-refuses, and the ordinary way (enqueue.py) decides what to do.
+the rules, four statements. One statement stores the body alone. The next step of any other kind, such as a
+claim, gives all jobs that came so their places in line, and counts them (`Step.begin`). Whatever is unusual,
+the statement refuses, and the ordinary way (enqueue.py) decides what to do.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from datetime import datetime
 
 from taskharbor.drivers.sqlite.rows import options_of_new
 from taskharbor.drivers.sqlite.step import HandleCache, Statements
-from taskharbor.model.clock import micros
 from taskharbor.model.job import NewJob
 
 
@@ -31,30 +30,28 @@ class EnqueueOne:
     """The statement of one connection."""
 
     def __init__(self, connection: sqlite3.Connection, sql: Statements, cache: HandleCache) -> None:
-        self._connection = connection
+        self._execute = connection.execute
         self._text = sql["enqueue_one"]
         self._cache = cache
-        connection.execute(sql["enqueue_one_view"])
-        connection.execute(sql["enqueue_one_trigger"])
 
-    def store(self, job: NewJob, now: datetime) -> bool:
+    def store(self, job: NewJob, us: int) -> bool:
         """Store a plain job. False: the ordinary way has to decide, also whether it is stored already."""
-        version = self._cache.rules_version
-        if version is None or any(rules.enqueue_rate is not None for rules in self._cache.rules.values()):
+        cache = self._cache
+        if cache.rules_version is None or cache.limits_enqueues:
             return False
         values = (
-            version,
             job.id,
             job.queue,
             job.type,
             job.requires,
             job.priority,
-            micros(now),
+            us,
             options_of_new(job),
             job.payload,
+            cache.rules_version,
+            job.id,
         )
         try:
-            self._connection.execute(self._text, values)
-        except sqlite3.Error:  # refused by the trigger, a known id, another writer, no room, …
+            return self._execute(self._text, values).rowcount == 1
+        except sqlite3.Error:  # a known id, another writer, no room, …
             return False
-        return True

@@ -30,7 +30,7 @@ from taskharbor.model.bonds import NO_BONDS, Bonds, Family, is_spared
 from taskharbor.model.clock import instant, micros
 from taskharbor.model.family_steps import bonds_of, family_of
 from taskharbor.model.job import JobRecord, Note
-from taskharbor.model.state import TERMINAL
+from taskharbor.model.state import TERMINAL, JobState
 
 TIES = Flags.BOUND | Flags.CHILD
 _UNWRITTEN = 0  # the number of what this step owes and has not written
@@ -39,15 +39,15 @@ _COUNTS = (
     "waits_for", "total", "open", "failed", "excused", "cancelled", "is_done", "own", "stopping", "spares",
     "followers", "failures",
 )  # fmt: skip
+_WIDTH, _FLAGS = len(Row._fields), Row._fields.index("flags")
 _counts_of = attrgetter(*_COUNTS[:-1])
 _bonds_decoder = msgspec.json.Decoder(Bonds)
 _failures_decoder = msgspec.json.Decoder(tuple[str, ...])
 
 
 class Ties(NamedTuple):
-    """A row of the statement `family_get`."""
+    """What the statement `family_get` says of a job."""
 
-    seq: int
     parent: str | None
     root: str | None
     bonds: str | None
@@ -55,18 +55,22 @@ class Ties(NamedTuple):
     family: tuple[Any, ...]
 
 
+def _ties(columns: tuple[Any, ...]) -> Ties:
+    return Ties._make((*columns[:4], columns[4:]))
+
+
 class FamilyRecords(Records):
     """The stored jobs with their bonds, families and notes, within one step."""
 
-    __slots__ = ("_ended", "_missing", "_owes_more", "_shows_notes", "_tied", "has_families", "told")
+    __slots__ = ("_ended", "_is_tied", "_missing", "_owes_more", "_shows_notes", "has_families", "told")
 
-    def __init__(self, step: Step, *, shows_notes: bool = True) -> None:
+    def __init__(self, step: Step, *, shows_notes: bool = True, is_tied: bool = False) -> None:
         super().__init__(step)
         self.has_families = False  # whether a job that belongs to others was read or stored
         self._shows_notes = shows_notes
         self.told: list[FamilyEnd] = []
         self._ended: list[str] = []
-        self._tied: list[JobRecord] = []  # read, but not yet with what ties them
+        self._is_tied = is_tied  # whether the jobs to be read are likely to belong to others
         self._missing: set[str] = set()
         self._owes_more = True  # whether there may be consequences that are stored
 
@@ -84,6 +88,7 @@ class FamilyRecords(Records):
         """Forget what was read: a statement for many jobs has changed some of it."""
         self._known.clear()
         self._claims.clear()
+        self._step.made_ready.clear()
 
     def get(self, job_id: str) -> JobRecord | None:
         return None if job_id in self._missing else super().get(job_id)
@@ -91,25 +96,26 @@ class FamilyRecords(Records):
     def find(self, job_id: str) -> JobRecord | None:
         return None if job_id in self._missing else super().find(job_id)
 
-    def _record(self, row: Row) -> JobRecord:
-        job = super()._record(row)
-        if row.flags is not None and row.flags & TIES:
-            self._tied.append(job)
-        return job
-
     def _read(self, statement: str, values: Sequence[Any]) -> list[JobRecord]:
-        jobs = super()._read(statement, values)
-        if not self._tied:
+        """Ties are read with the jobs where families are likely, else only for those that have some."""
+        if self._is_tied and f"{statement}_tied" in self._step.sql:
+            rows = self._step.fetch_all(f"{statement}_tied", values=json_array(values))
+            jobs = [self._record(Row._make(row[:_WIDTH])) for row in rows]
+            ties = {row[0]: _ties(row[_WIDTH:]) for row in rows if (row[_FLAGS] or 0) & TIES}
+        else:
+            rows = [Row._make(row) for row in self._step.execute(statement, values=json_array(values))]
+            jobs = [self._record(row) for row in rows]
+            tied = [row.seq for row in rows if (row.flags or 0) & TIES]
+            found = self._step.fetch_all("family_get", seqs=json_array(tied)) if tied else ()
+            ties = {row[0]: _ties(row[1:]) for row in found}
+        if not ties:
             return jobs
-        self.has_families = True
-        tied, self._tied = self._tied, []
-        whole = self._with_ties(tied)
+        self.has_families = self._is_tied = True
+        whole = self._with_ties([job for job in jobs if job.seq in ties], ties)
         self._known.update(whole)
         return [whole.get(job.id, job) for job in jobs]
 
-    def _with_ties(self, jobs: list[JobRecord]) -> dict[str, JobRecord]:
-        rows = self._step.fetch_all("family_get", seqs=json_array([job.seq for job in jobs]))
-        ties = {row[0]: Ties._make((*row[:5], row[5:])) for row in rows}
+    def _with_ties(self, jobs: list[JobRecord], ties: dict[int, Ties]) -> dict[str, JobRecord]:
         noted = [seq for seq, tie in ties.items() if tie.has_notes] if self._shows_notes else []
         notes = self._notes(noted) if noted else {}
         return {
@@ -142,6 +148,8 @@ class FamilyRecords(Records):
             self._leave_kept(before)
         super().put(job)
         self._missing.discard(job.id)
+        if job.state is JobState.READY:
+            self._step.made_ready[job.seq] = job
         if ties_of(job):
             self.has_families = True
             self._put_ties(before, job)
@@ -181,6 +189,7 @@ class FamilyRecords(Records):
             self._bind(job)
         self._put_family(job, family_of(job))
         self._known[job.id] = job
+        self._step.made_ready.pop(job.seq, None)
 
     def _bind(self, job: JobRecord) -> None:
         """Mark a job that was plain, or only a child: its ack by sets would end no more than itself."""

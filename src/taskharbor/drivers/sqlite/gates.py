@@ -37,7 +37,7 @@ def configure(step: Step, settings: QueueSettings) -> QueueRules:
 
 
 def limits_enqueues(step: Step) -> bool:
-    return any(known.enqueue_rate is not None for known in step.rules.values())
+    return bool(step.rules) and step.cache.limits_enqueues
 
 
 def admit(step: Step, budgets: Sequence[tuple[str, RateLimit, int]]) -> RateLimited | None:

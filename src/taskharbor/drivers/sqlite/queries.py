@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -59,39 +60,51 @@ def _without_token(job: JobRecord) -> JobRecord:
 # ------------------------------------------------------------------ numbers
 
 
+class Arrived(NamedTuple):
+    """The jobs of a queue that came one by one and have no place in line yet (enqueue_one.py)."""
+
+    number: int = 0
+    oldest: int | None = None
+
+
+def _arrived(step: Step) -> dict[str, Arrived]:
+    return {queue: Arrived(*numbers) for queue, *numbers in step.fetch_all("count_arrived")}
+
+
 def _count(step: Step, queues: Sequence[str] | None) -> dict[str, Counts]:
-    names = sorted(queues) if queues else [name for (name,) in step.fetch_all("count_queues")]
-    return {name: _counts(step, name) for name in names}
+    arrived = _arrived(step)
+    names = set(queues) if queues else {name for (name,) in step.fetch_all("count_queues")} | set(arrived)
+    return {name: _counts(step, name, arrived.get(name, Arrived())) for name in sorted(names)}
 
 
-def _counts(step: Step, queue: str) -> Counts:
+def _counts(step: Step, queue: str, arrived: Arrived) -> Counts:
     numbers = dict(zip(PLACES, (number or 0 for number in step.fetch_one("count", queue=queue)), strict=True))
     (due,) = step.fetch_one("count_due", queue=queue, now=step.us)
     numbers["scheduled"] -= due
-    numbers["ready"] += due
+    numbers["ready"] += due + arrived.number
     return Counts(**numbers)
 
 
 def _queues(step: Step) -> list[QueueInfo]:
-    known = step.rules
-    names = {name for (name,) in step.fetch_all("count_queues")} | set(known)
+    known, arrived = step.rules, _arrived(step)
+    names = {name for (name,) in step.fetch_all("count_queues")} | set(known) | set(arrived)
     return [
         QueueInfo(
             queue=name,
             rules=known.get(name, NO_RULES),
-            counts=_counts(step, name),
-            oldest_ready_at=_oldest_ready_at(step, name),
+            counts=_counts(step, name, new := arrived.get(name, Arrived())),
+            oldest_ready_at=_oldest_ready_at(step, name, new),
             throttled_until=instant_or_none(gates.throttled_until_us(step, name)),
         )
         for name in sorted(names)
     ]
 
 
-def _oldest_ready_at(step: Step, queue: str) -> datetime | None:
+def _oldest_ready_at(step: Step, queue: str, arrived: Arrived) -> datetime | None:
     """A look at the head of each lane and priority, and at the first due job."""
     lane, type_, rank = "", "", _AFTER_ALL_RANKS  # lane '' is of scheduled jobs
     (due,) = step.fetch_one("queues_oldest_due", queue=queue, now=step.us)
-    heads = [] if due is None else [due]
+    heads = [at for at in (due, arrived.oldest) if at is not None]
     while (
         head := step.fetch_one("queues_next_head", queue=queue, lane=lane, type=type_, rank=rank)
     ) is not None:

@@ -28,7 +28,7 @@ from taskharbor.drivers.sqlite.rows import (
     record_of,
     ties_of,
 )
-from taskharbor.drivers.sqlite.step import Step
+from taskharbor.drivers.sqlite.step import ALIASES, COPIES, IDEMPOTENCY, Step
 from taskharbor.model.clock import micros
 from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.queue import IDEMPOTENCY_WINDOW, QueueRules
@@ -99,7 +99,7 @@ class Records:
         return JobsOfKey(None, holder, blocked) if state == RUNNING else JobsOfKey(holder, None, blocked)
 
     def copy_of(self, job: JobRecord) -> JobRecord | None:
-        if job.speculates_on is not None or job.key is not None or not self._step.has_copies:
+        if job.speculates_on is not None or job.key is not None or not self._step.has(COPIES):
             return None
         row = self._step.fetch_one("copy_find", id=job.id)
         return None if row is None else self.at(row[0])
@@ -125,6 +125,7 @@ class Records:
         else:
             self._put_again(before, job)
         self._known[job.id] = job
+        self._step.made_ready.pop(job.seq, None)
 
     def _add(self, job: JobRecord) -> None:
         self._step.add_row(
@@ -162,7 +163,7 @@ class Records:
                 options=options_of(after),
                 payload=after.payload,
             )
-        if before.result != after.result:
+        if before.result is not None and before.result != after.result:
             self._step.execute("drop_results", seqs=json_array([after.seq]))
         if after.result is not None:
             self._step.add_row("settle_results", after.seq, after.result)
@@ -189,22 +190,19 @@ class Records:
             self._step.add_row("put_history", *history_of(job))
 
     def _put_running(self, before: JobRecord, job: JobRecord) -> None:
-        """The job runs on. It gets a claim of its own, whose updated_at is its own, too."""
+        """The job runs on. It gets a claim of its own if it shares one: updated_at is its own, too."""
         step = self._step
         no, extensions, flags = self._claims[job.id]
         flags = (flags & (Flags.PAST | Flags.COPIED)) | flags_of(job, has_past=False)
         if _past_of(before) != _past_of(job):
             step.add_row("put_history", *history_of(replace(job, starts=job.starts - 1)))
             flags |= Flags.PAST
-        own = step.execute(
-            "extend_part",
-            no=no,
-            expires_at=micros_or_none(job.lease_expires_at),
-            now=micros(job.updated_at),
-            extensions=0,
-            held=1,
-            seqs=json_array([job.seq]),
-        ).lastrowid
+        own = no
+        ends = {"expires_at": micros_or_none(job.lease_expires_at), "now": micros(job.updated_at)}
+        if not step.execute("extend_alone", no=no, **ends).rowcount:
+            part = {"extensions": 0, "held": 1, "seqs": json_array([job.seq])}
+            own = step.execute("extend_part", no=no, **ends, **part).lastrowid or 0
+            step.add_row("claim_leave", no, 1)
         step.execute(
             "put_running",
             seq=job.seq,
@@ -213,8 +211,7 @@ class Records:
             version=job.version - extensions,
             progress=progress_text(job.progress),
         )
-        step.add_row("claim_leave", no, 1)
-        self._claims[job.id] = own or 0, extensions, flags
+        self._claims[job.id] = own, extensions, flags
 
     def drop(self, job: JobRecord) -> None:
         self._step.count_record(job, job.state, -1)
@@ -237,11 +234,11 @@ class Records:
 
     def alias(self, job_id: str, target: JobRecord) -> None:
         self._step.execute("alias_add", id=job_id, seq=target.seq)
-        self._step.has_aliases = True
+        self._step.add_sign(ALIASES)
 
     def add_copy(self, copy: JobRecord, original: JobRecord) -> None:
         self.put(copy)
-        self._step.has_copies = True
+        self._step.add_sign(COPIES)
         self._step.execute("copy_mark", seq=original.seq)
         no, extensions, flags = self._claims[original.id]
         self._claims[original.id] = no, extensions, flags | Flags.COPIED
@@ -328,9 +325,11 @@ class Records:
     def remember(self, job: NewJob, record: JobRecord) -> None:
         if job.idempotency_key is not None:
             self._step.execute("idempotency_remember", queue=job.queue, key=job.idempotency_key, id=record.id)
+            self._step.add_sign(IDEMPOTENCY)
 
     def end_keys(self, job: JobRecord) -> None:
-        self._step.add_row("idempotency_end", micros(self.now + IDEMPOTENCY_WINDOW), job.id)
+        if self._step.has(IDEMPOTENCY):
+            self._step.add_row("idempotency_end", micros(self.now + IDEMPOTENCY_WINDOW), job.id)
 
     def revive_keys(self, job: JobRecord) -> None:
         self._step.execute("idempotency_expired", id=job.id, now=self._step.us)

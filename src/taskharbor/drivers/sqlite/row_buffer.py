@@ -63,6 +63,8 @@ class RowBuffer:
             return
         if name in _TOGETHER:
             _TOGETHER[name](self._step, rows)
+        elif len(rows) == 1:
+            self._step.execute_row(name, rows[0])
         else:
             self._step.execute_rows(name, len(rows[0]), list(chain.from_iterable(rows)))
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from taskharbor.drivers.families import concluded
 from taskharbor.drivers.family_verbs import settle_one
 from taskharbor.drivers.messages import Settled
-from taskharbor.drivers.sqlite.families import FamilyRecords
+from taskharbor.drivers.sqlite.families import TIES, FamilyRecords
 from taskharbor.drivers.sqlite.records import Records, free_keys
 from taskharbor.drivers.sqlite.rows import COMPLETED, Flags, json_array
 from taskharbor.drivers.sqlite.step import Step
@@ -21,6 +21,9 @@ from taskharbor.model.settlement import Ack, Settlement
 from taskharbor.model.state import JobState
 
 Answers = list[Settled | LeaseLost]
+
+_BY_SETS = Flags.KEYED | Flags.IDEMPOTENT | Flags.CHILD
+"""The flags of jobs that `settle_completed` completes."""
 
 
 class Acks(NamedTuple):
@@ -60,12 +63,13 @@ def settle(step: Step, settlements: Sequence[Settlement]) -> Answers:
     ]
     if len(done) == len(settlements) and not acks.children:
         return done
-    return _rest(step, settlements, done, acks.children)
+    return _rest(step, settlements, done, acks)
 
 
-def _rest(step: Step, settlements: Sequence[Settlement], done: Answers, children: dict[int, bool]) -> Answers:
+def _rest(step: Step, settlements: Sequence[Settlement], done: Answers, acks: Acks) -> Answers:
     """The answers to all, after those that were settled by sets; then what follows for other jobs."""
-    records = FamilyRecords(step)
+    children = acks.children
+    records = FamilyRecords(step, is_tied=any(flags & TIES for flags in acks.flags_of.values()))
     if len(done) < len(settlements):
         known = {answer.id: answer for answer in done if isinstance(answer, Settled)}
         records.by_ids([item.lease.job_id for item in settlements if item.lease.job_id not in known])
@@ -76,7 +80,8 @@ def _rest(step: Step, settlements: Sequence[Settlement], done: Answers, children
 
 
 def _acks(step: Step, settlements: Sequence[Settlement]) -> Acks:
-    """The successes, less those of jobs that are settled twice here: there the order decides.
+    """The successes, less those of jobs that are settled twice here: there the order decides; and less those
+    that need a closer look.
 
     A handle knows the seqs and flags of jobs that were claimed through it.
     """
@@ -88,8 +93,12 @@ def _acks(step: Step, settlements: Sequence[Settlement]) -> Acks:
             return _acks_unknown(step, settlements)
         if type(settlement) is Ack:
             acks[seq] = settlement
-    known = step.cache.flags_of
-    return Acks(acks, {seq: known.pop(seq) for seq in acks if seq in known} if known else {}, {})
+    flags_of = step.cache.flags_of
+    known = {seq: flags_of.pop(seq) for seq in acks if seq in flags_of} if flags_of else {}
+    for seq, flags in known.items():
+        if flags & ~_BY_SETS:
+            del acks[seq]
+    return Acks(acks, known, {})
 
 
 def _acks_unknown(step: Step, settlements: Sequence[Settlement]) -> Acks:

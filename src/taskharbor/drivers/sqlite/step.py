@@ -44,6 +44,7 @@ BLOCK_BITS = 10
 PLACES = ("scheduled", "ready", "blocked", "running", "completed", "failed", "cancelled")
 _INDEX = {JobState(name): index for index, name in enumerate(PLACES)}
 
+
 _FILES = SqlBlocks("taskharbor.drivers.sqlite")
 _TABLE = re.compile(r"\bth_")
 _NAMED = re.compile(r"\bth_(\w+)")
@@ -58,11 +59,18 @@ SHARED = ("queue", "type", "lane", "priority", "options", "run_at", "key", "idem
 _MOST_MERGED = 100  # parts of one compound select: SQLite allows 500
 
 # Statements with a gap, by the name that fills it.
+_PARTS = ("family_ties", "family_tables")  # of statements
+_WHOLE = {"payload": "j.payload", "result": "r.result", "ties": "", "tables": ""}
+_BARE = _WHOLE | {"payload": "x''", "result": "null"}
+_TIED = _WHOLE | {"ties": _FILES["family_ties"], "tables": "\n" + _FILES["family_tables"]}
 _VARIANTS = {
-    "get": ("get", {"match": "j.id", "payload": "j.payload", "result": "r.result"}),
-    "get_by_seq": ("get", {"match": "j.seq", "payload": "j.payload", "result": "r.result"}),
-    "look": ("get", {"match": "j.id", "payload": "x''", "result": "null"}),
-    "look_by_seq": ("get", {"match": "j.seq", "payload": "x''", "result": "null"}),
+    "get": ("get", {"match": "j.id", **_WHOLE}),
+    "get_by_seq": ("get", {"match": "j.seq", **_WHOLE}),
+    "get_tied": ("get", {"match": "j.id", **_TIED}),
+    "get_by_seq_tied": ("get", {"match": "j.seq", **_TIED}),
+    "look": ("get", {"match": "j.id", **_BARE}),
+    "look_by_seq": ("get", {"match": "j.seq", **_BARE}),
+    "family_get": ("family_get", _TIED),
     "find": ("find", {"order": "asc"}),
     "find_newest": ("find", {"order": "desc"}),
     "find_blocks": ("find_blocks", {"among": "queue = :queue and", "within": ">=", "order": "asc"}),
@@ -103,6 +111,7 @@ class HandleCache:
     def __init__(self) -> None:
         self.rules_version: int | None = None
         self.rules: dict[str, QueueRules] = {}
+        self.limits_enqueues = False  # whether any of them has a rate for enqueues
         self.seq_of: dict[str, int] = {}  # jobs that were handed out here
         self.flags_of: dict[int, int] = {}  # those of them with a key or an idempotency key
 
@@ -114,6 +123,10 @@ class HandleCache:
     def forget_jobs(self) -> None:
         self.seq_of.clear()
         self.flags_of.clear()
+
+
+ALIASES, IDEMPOTENCY, COPIES = range(3)
+"""What few stores have, so that steps need not look for it."""
 
 
 class QueueLook(NamedTuple):
@@ -131,14 +144,15 @@ class Step:
     __slots__ = (
         "_counts",
         "_execute",
-        "_has_aliases",
-        "_has_copies",
+        "_issued",
         "_next_seq",
         "_rows",
         "_rules_version",
+        "_signs",
         "cache",
         "connection",
         "has_timed",
+        "made_ready",
         "notices",
         "now",
         "sql",
@@ -163,10 +177,11 @@ class Step:
         self._rows: RowBuffer | None = None  # made with the first row: most steps have none
         self._counts: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0] * len(PLACES))
         self.has_timed = False  # whether a job with a run_at became ready
-        self._next_seq: int | None = None
+        self.made_ready: dict[int, JobRecord] = {}  # jobs as this step has stored them last, by seq
+        self._next_seq = 0
+        self._issued = 0  # as stored: seqs below it are issued
         self._rules_version: int | None = None
-        self._has_aliases: bool | None = None
-        self._has_copies: bool | None = None
+        self._signs = [True, True, True]  # of aliases, idempotency keys and copies: whether there may be any
 
     # ------------------------------------------------------------------ statements
 
@@ -198,6 +213,10 @@ class Step:
         if self._rows:
             self._rows.write_for(name)
         return self._in_parts(lambda size: self.sql.sized(name, size), width, values, shared)
+
+    def execute_row(self, name: str, row: Sequence[Any]) -> None:
+        """The same for one job."""
+        self._execute(self.sql[name], row)
 
     def execute_bodies(self, own: int, values: list[Any], shared: Sequence[Any]) -> None:
         """`enqueue_bodies` for jobs that differ in the columns of these bits of SHARED."""
@@ -236,6 +255,7 @@ class Step:
         """A part of the step that may fail alone: what came before it stays, and it leaves nothing behind."""
         before = {place: counts.copy() for place, counts in self._counts.items()}, self.has_timed
         self.write_rows()
+        next_seq = self._next_seq
         self._execute("savepoint part")
         try:
             answer = part()
@@ -248,7 +268,7 @@ class Step:
             self._counts.clear()
             self._counts.update(before[0])
             self.has_timed = before[1]
-            self.seqs_undone()
+            self._next_seq = next_seq
             self._execute("rollback to part")
             self._execute("release part")
             return None, _ours(error, path)
@@ -262,16 +282,30 @@ class Step:
 
     # ------------------------------------------------------------------ order and rules
 
+    def begin(self) -> None:
+        """What every step that writes does first: look around, and line up jobs that came one by one."""
+        self._look_around()
+        first, last = self._issued, self._next_seq - 1
+        if last >= first:
+            bounds = {"first": first, "last": last}
+            for queue, block, count in self.fetch_all("step_arrived", **bounds):
+                self.count_block(queue, block, JobState.READY, +count)
+            self.execute("enqueue_waiting", now=self.us, hidden=None, **bounds)
+
+    def _look_around(self) -> None:
+        self._issued, self._next_seq, self._rules_version, *self._signs = self.fetch_one("step_begin")
+
     @property
     def rules(self) -> dict[str, QueueRules]:
         """The rules of every queue that has some; read again only after a change."""
         if self._rules_version is None:
-            self._begin()
-        cache, version = self.cache, self._rules_version or 0
+            self._look_around()
+        cache, version = self.cache, self._rules_version
         if cache.rules_version != version:
             cache.rules = {
                 name: rules_of(settings_decoder.decode(text)) for name, text in self.fetch_all("settings_all")
             }
+            cache.limits_enqueues = any(known.enqueue_rate is not None for known in cache.rules.values())
             cache.rules_version = version
         return cache.rules
 
@@ -283,45 +317,26 @@ class Step:
             return DEFAULT_RETENTION
         return retention_of(self.rules_of(queue), self.rules_of(EVERY_QUEUE))
 
-    @property
-    def has_aliases(self) -> bool:
-        if self._has_aliases is None:
-            self._begin()
-        return bool(self._has_aliases)
+    def has(self, sign: int) -> bool:
+        """Whether the store may have any ALIASES, IDEMPOTENCY keys or COPIES."""
+        return bool(self._signs[sign])
 
-    @has_aliases.setter
-    def has_aliases(self, value: bool) -> None:
-        self._has_aliases = value
-
-    @property
-    def has_copies(self) -> bool:
-        if self._has_copies is None:
-            self._has_copies = bool(self.fetch_one("copy_any")[0])
-        return self._has_copies
-
-    @has_copies.setter
-    def has_copies(self, value: bool) -> None:
-        self._has_copies = value
+    def add_sign(self, sign: int) -> None:
+        """This step has stored one."""
+        self._signs[sign] = True
 
     def look(self, queue: str) -> QueueLook:
-        *seen, self._rules_version = self.fetch_one("reserve_look", queue=queue, now=self.us)
-        return QueueLook._make(seen)
+        return QueueLook._make(self.fetch_one("reserve_look", queue=queue, now=self.us))
 
     def take_seqs(self, count: int) -> int:
         """The first of `count` seqs that were never issued before."""
-        if self._next_seq is None:
-            self._begin()
-        first = self._next_seq or 0
-        self._next_seq = first + count
-        self.execute("step_take_seqs", next=self._next_seq)
+        first = self._next_seq
+        self._next_seq += count
         return first
 
-    def seqs_undone(self) -> None:
-        """After a part of the step was rolled back: the store knows which seqs are free."""
-        self._next_seq = None
-
-    def _begin(self) -> None:
-        self._next_seq, self._rules_version, self._has_aliases = self.fetch_one("step_begin")
+    def return_seqs(self, first: int) -> None:
+        """No job has taken the seqs from this one on."""
+        self._next_seq = first
 
     # ------------------------------------------------------------------ counting
 
@@ -343,6 +358,8 @@ class Step:
     def finish(self) -> None:
         """Write what was collected. Part of the step: before its commit, or it did not happen."""
         self.write_rows()
+        if self._next_seq > self._issued:
+            self.execute("step_take_seqs", next=self._next_seq)
         if self.has_timed:
             self.execute("step_timed", now=self.us)
             self.has_timed = False
@@ -384,7 +401,7 @@ class Statements(dict[str, str]):
     """The statements by name, with the table names of one namespace; some also by the number of rows."""
 
     def __init__(self, prefix: str) -> None:
-        texts = {name: _FILES[name] for name in _FILES.names()}
+        texts = {name: _FILES[name] for name in _FILES.names() if name not in _PARTS}
         texts |= {name: texts[base].format(**gaps) for name, (base, gaps) in _VARIANTS.items()}
         super().__init__({name: in_namespace(text, prefix) for name, text in texts.items()})
         self.tables = {name: frozenset(_NAMED.findall(text)) for name, text in texts.items()}

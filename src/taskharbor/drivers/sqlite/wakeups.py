@@ -26,6 +26,7 @@ from taskharbor.model.entropy import Entropy
 
 _LONGEST_ADDRESS = 100  # 108 bytes with the NUL on Linux, 104 elsewhere
 _LONGEST_DATAGRAM = 8000
+_TICK = 2.0  # seconds: no clock of a file system ticks more slowly
 
 
 class Notices:
@@ -33,8 +34,8 @@ class Notices:
 
     __slots__ = ("cancels", "orphans", "queues")
 
-    def __init__(self) -> None:
-        self.queues: set[str] = set()
+    def __init__(self, queues: set[str] | None = None) -> None:
+        self.queues: set[str] = queues or set()
         self.orphans: list[str] = []  # names of entries that were dropped, because they have no record
         self.cancels: list[tuple[str, str]] = []  # (worker, job id)
 
@@ -101,6 +102,12 @@ class Folder:
         except OSError:
             return []
 
+    def changed_ns(self) -> int | None:
+        """When a listener last came or went; None when there is no folder."""
+        if not os.access(self.path, os.F_OK):
+            return None
+        return os.stat(self.path).st_mtime_ns
+
     def remove(self, name: str) -> None:
         for ending in (".json", ".sock"):
             with contextlib.suppress(OSError):
@@ -122,19 +129,26 @@ class Folder:
 class Bell:
     """The sending side of one handle. Safe from any thread."""
 
-    def __init__(self, path: str, namespace: str) -> None:
+    def __init__(self, path: str, namespace: str, monotonic: Callable[[], float]) -> None:
         self._folder = Folder(path)
         self._namespace = namespace
+        self._monotonic = monotonic
         self._infos: dict[str, ListenerInfo | None] = {}
+        self._stamp_ns: int | None = None  # of the last change of the folder
+        self._stamp_seen = 0.0
+        self._listed = 0.0
         self._socket: socket.socket | None = None
         self._lock = threading.Lock()
 
     def ring(self, notices: Notices) -> None:
         """Notify the listeners concerned. Never raises, and waits for no listener."""
-        with self._lock, contextlib.suppress(OSError):
-            for name, info in self._listening().items():
-                if info is not None and info.namespace == self._namespace:
-                    self._send(name, info, notices)
+        try:
+            with self._lock:
+                for name, info in self._listening().items():
+                    if info is not None and info.namespace == self._namespace:
+                        self._send(name, info, notices)
+        except OSError:
+            return
 
     def close(self) -> None:
         if self._socket is not None:
@@ -143,8 +157,19 @@ class Bell:
         self._folder.close()
 
     def _listening(self) -> dict[str, ListenerInfo | None]:
+        """Who listens. The folder is listed again unless nothing can have changed in it.
+
+        Changes within one tick of the file system's clock have the same stamp. So a list is relied on only if
+        it was made a tick after its stamp was first seen: a later change has another stamp.
+        """
+        changed_ns, now = self._folder.changed_ns(), self._monotonic()
+        if changed_ns != self._stamp_ns:
+            self._stamp_ns, self._stamp_seen = changed_ns, now
+        elif self._listed > self._stamp_seen + _TICK:
+            return self._infos
         names = {name.removesuffix(".json") for name in self._folder.names() if name.endswith(".json")}
         self._infos = {name: self._infos.get(name) or self._read(name) for name in names}
+        self._listed = now
         return self._infos
 
     def _read(self, name: str) -> ListenerInfo | None:
@@ -177,7 +202,7 @@ class Bell:
 
 def ring_once(location: Location, notices: Notices) -> None:
     """Notify listeners without a handle that is open."""
-    bell = Bell(location.path, location.namespace)
+    bell = Bell(location.path, location.namespace, float)
     bell.ring(notices)
     bell.close()
 

@@ -28,7 +28,7 @@ from taskharbor.drivers.sqlite.location import Location
 from taskharbor.drivers.sqlite.step import HandleCache, Statements, Step
 from taskharbor.drivers.sqlite.wakeups import Notices
 from taskharbor.errors import DriverClosed, DriverUnavailable, StoreFull
-from taskharbor.model.clock import Clock
+from taskharbor.model.clock import Clock, micros
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NewJob
 
@@ -41,7 +41,9 @@ _LONGEST_WAIT = 0.05
 
 LITTLE = 64 * 1024 * 1024
 """Four times the usual log, in bytes."""
-LONG_LOG = 4000  # pages of 4 KiB between two checkpoints: fewer, larger write-backs
+LONG_LOG = {"normal": 4000, "full": 1000}
+"""Pages of 4 KiB between two checkpoints. A long log has fewer, larger write-backs; but while it still grows,
+a flush costs nearly twice as much, and FULL flushes every commit."""
 _SHORT_LOG = 64
 KEPT_LOG = 64 * 1024 * 1024  # of a log that had to grow
 _NO_LIMIT = 0xFFFFFFFE
@@ -142,11 +144,9 @@ class Writer:
             if self._waiting or self._connection.in_transaction:
                 return None
             self._room.look_now_and_then(self._clock.monotonic())
-            if not self._one.store(job, at):
+            if not self._one.store(job, micros(at)):
                 return None
-        notices = Notices()
-        notices.queues.add(job.queue)
-        self._notify(notices)
+        self._notify(Notices({job.queue}))
         return Enqueued(job.id, EnqueueResult.CREATED, at, 1)
 
     async def close(self) -> None:
@@ -239,6 +239,7 @@ class Writer:
             return
         step = Step(self._connection, self._sql, self._cache, request.now or self._clock.now(), notices)
         try:
+            step.begin()
             request.answer = request.work(step)
             step.finish()
         except sqlite3.Error as error:
@@ -368,6 +369,7 @@ class Room:
         self._connection = connection
         self._folder = os.path.dirname(location.path)
         self._log = f"{location.path}-wal"
+        self._long_log = LONG_LOG[location.durability]
         self._is_little = False
         self._has_run_out = False  # since the last checkpoint that went through
         self._look_again = 0.0
@@ -400,7 +402,7 @@ class Room:
     def _live(self, *, is_little: bool) -> None:
         self._is_little = is_little
         execute = self._connection.execute
-        execute(f"pragma wal_autocheckpoint = {_SHORT_LOG if is_little else LONG_LOG}")
+        execute(f"pragma wal_autocheckpoint = {_SHORT_LOG if is_little else self._long_log}")
         execute(f"pragma journal_size_limit = {0 if is_little else KEPT_LOG}")
         if not is_little:
             execute(f"pragma max_page_count = {_NO_LIMIT}")

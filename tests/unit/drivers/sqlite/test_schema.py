@@ -27,8 +27,6 @@ def test_every_statement_can_be_prepared_in_every_namespace():
             for statement in migration.statements():
                 connection.execute(in_namespace(statement, prefix))
         statements = statements_for(prefix)
-        connection.execute(statements["enqueue_one_view"])
-        connection.execute(statements["enqueue_one_trigger"])
         picks = [statements.pick(types) for types in (1, 2, 1000)]
         for text in [*statements.values(), *picks]:
             if "{" in text:  # it is part of a pick

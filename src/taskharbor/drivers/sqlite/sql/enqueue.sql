@@ -55,30 +55,10 @@ insert into th_idempotency (queue, key, id)
 select queue, idempotency_key, id from th_job where seq between :first and :last and idempotency_key is not null
 on conflict (queue, key) do update set id = excluded.id, expires_at = null
 
--- name: enqueue_one_view
--- What `enqueue_one` writes to.
-create temporary view if not exists th_one as
-select 0 as rules, '' as id, '' as queue, '' as type, '' as lane, 0 as priority, 0 as created_at, '' as options,
-       x'' as payload
-
--- name: enqueue_one_trigger
--- A new job without key and run_at: body, place in line, count. Refused if the rules have changed since they were
--- read, and if the id is known.
-create temporary trigger if not exists th_one_stored instead of insert on th_one begin
-  select raise(abort, 'the rules have changed') from th_meta where rules <> new.rules;
-  select raise(abort, 'this id is known') from th_alias where id = new.id;
-  insert into th_job (seq, id, queue, type, lane, priority, created_at, options, payload)
-  select next_seq, new.id, new.queue, new.type, new.lane, new.priority, new.created_at, new.options, new.payload
-  from th_meta;
-  insert into th_waiting (queue, lane, type, rank, at, seq, flags)
-  select new.queue, new.lane, new.type, -new.priority, new.created_at, next_seq, 0 from th_meta;
-  insert into th_count (queue, block, scheduled, ready, blocked, running, completed, failed, cancelled)
-  select new.queue, next_seq >> 10, 0, 1, 0, 0, 0, 0, 0 from th_meta where true
-  on conflict (queue, block) do update set ready = ready + 1;
-  update th_meta set next_seq = next_seq + 1;
-end
-
 -- name: enqueue_one
--- One plain job, through the trigger above.
-insert into th_one (rules, id, queue, type, lane, priority, created_at, options, payload)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?)
+-- One plain job, whose place in line and count are left to the next step (`Step.begin`). Stores nothing if the rules
+-- have changed since they were read, if its id is an alias, or if a thousand such jobs wait already.
+insert into th_job (seq, id, queue, type, lane, priority, created_at, options, payload)
+select new.seq, ?, ?, ?, ?, ?, ?, ?, ?
+from (select max(next_seq, ifnull((select max(seq) from th_job), 0) + 1) as seq, next_seq, rules from th_meta) new
+where rules = ? and new.seq < next_seq + 1000 and not exists (select 1 from th_alias where id = ?)

@@ -11,6 +11,10 @@ cross join th_claim c on c.no = s.claim
 -- All jobs of a claim.
 update th_claim set expires_at = :expires_at, updated_at = :now, extensions = extensions + 1 where no = :no
 
+-- name: extend_alone
+-- A claim that one job has for itself; its job counts its versions itself.
+update th_claim set expires_at = ifnull(:expires_at, expires_at), updated_at = :now where no = :no and held = 1
+
 -- name: extend_part
 -- Some jobs of a claim get a claim of their own.
 insert into th_claim (queue, token, worker, started_at, expires_at, updated_at, extensions, held, seqs)

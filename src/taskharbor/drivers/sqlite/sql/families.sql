@@ -2,14 +2,21 @@
 
 -- name: family_get
 -- The bonds and the family of jobs :seqs, and whether they have notes.
-select x.value, p.id, r.id, b.bonds, exists (select 1 from th_note n where n.seq = x.value),
-       f.waits_for, f.total, f.open, f.failed, f.excused, f.cancelled, f.is_done, f.own, f.stopping, f.spares,
-       f.followers, f.failures
-from json_each(:seqs) x
-left join th_bond b on b.seq = x.value
-left join th_job p on p.seq = b.parent
-left join th_job r on r.seq = b.root
-left join th_family f on f.seq = x.value
+select j.value{ties}
+from (select value, value as seq from json_each(:seqs)) j{tables}
+
+-- name: family_ties
+-- What `get` and `family_get` select of a job in families.
+, tp.id, tr.id, tb.bonds, exists (select 1 from th_note n where n.seq = j.seq),
+  tf.waits_for, tf.total, tf.open, tf.failed, tf.excused, tf.cancelled, tf.is_done, tf.own, tf.stopping, tf.spares,
+  tf.followers, tf.failures
+
+-- name: family_tables
+-- From where.
+left join th_bond tb on tb.seq = j.seq
+left join th_job tp on tp.seq = tb.parent
+left join th_job tr on tr.seq = tb.root
+left join th_family tf on tf.seq = j.seq
 
 -- name: family_get_bonds
 -- The bonds of jobs :seqs alone.

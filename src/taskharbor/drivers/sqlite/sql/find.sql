@@ -1,21 +1,22 @@
 -- Looking: records by id and by seq, page by page, and in numbers.
 
 -- name: get
--- Whole records; {match} is j.id or j.seq, {payload} and {result} are columns, or nothing in their place.
+-- Whole records; {match} is j.id or j.seq, {payload} and {result} are columns, or nothing in their place. {ties} and
+-- {tables} add what `family_get` reads.
 select j.seq, j.id, j.queue, j.type, j.lane, j.priority, j.created_at, j.run_at, j.key, j.idempotency_key,
        j.options, j.copy_of, {payload},
        s.state, s.flags, s.version, s.fence, s.since, {result}, s.progress,
        c.no, c.token, c.worker, c.started_at, c.expires_at, c.updated_at, c.extensions,
        f.started_at, f.token,
        h.attempts, h.stalls, h.starts, h.run_at, h.started_at, h.settled_token,
-       h.last_error, h.failed_at, h.failure_kind, h.history, h.update_rule
+       h.last_error, h.failed_at, h.failure_kind, h.history, h.update_rule{ties}
 from json_each(:values) x
 cross join th_job j on {match} = x.value
 left join th_job_state s on s.seq = j.seq
 left join th_claim c on c.no = s.claim
 left join th_finished f on f.no = s.finished
 left join th_job_history h on h.seq = j.seq
-left join th_job_result r on r.seq = j.seq
+left join th_job_result r on r.seq = j.seq{tables}
 
 -- name: get_seqs
 -- The seqs of :ids.
@@ -105,13 +106,16 @@ order by f.at {order}, x.value {order}
 limit :limit
 
 -- name: find_blocks
--- The blocks of seqs that hold jobs of these states, of one queue or ({among} empty) of all.
--- {within} is >= or <=, {order} its direction.
-select distinct block from th_count
+-- The blocks of seqs that hold jobs of these states, of one queue or ({among} empty) of all; jobs that came one by one
+-- are not counted yet. {within} is >= or <=, {order} its direction.
+select block from th_count
 where {among} block {within} :block and (
     (:scheduled and scheduled > 0) or (:ready and ready > 0) or (:blocked and blocked > 0)
     or (:running and running > 0) or (:completed and completed > 0) or (:failed and failed > 0)
     or (:cancelled and cancelled > 0))
+union
+select seq >> 10 from th_job
+where {among} :ready and seq >= (select next_seq from th_meta) and seq >> 10 {within} :block
 order by block {order}
 limit :limit
 
@@ -126,9 +130,13 @@ limit 1
 select timed_until from th_meta
 
 -- name: count
--- The number of jobs of a queue per state.
+-- The number of jobs of a queue per state, but for those that `count_arrived` counts.
 select sum(scheduled), sum(ready), sum(blocked), sum(running), sum(completed), sum(failed), sum(cancelled)
 from th_count where queue = :queue
+
+-- name: count_arrived
+-- How many jobs came one by one and are not counted yet (`enqueue_one`), by queue, and since when. They are ready.
+select queue, count(*), min(created_at) from th_job where seq >= (select next_seq from th_meta) group by queue
 
 -- name: count_due
 -- How many scheduled jobs of a queue are due: they read ready.

@@ -93,10 +93,6 @@ update th_job_key set next = :next where queue = :queue and key = :key
 -- No job holds the key any more.
 delete from th_job_key where holder = :seq
 
--- name: copy_any
--- Whether the store has a speculative copy of any job.
-select exists (select 1 from th_job indexed by th_job_copy_of where copy_of is not null)
-
 -- name: copy_find
 -- The speculative copies of a job that have not ended.
 select j.seq from th_job j left join th_job_state s on s.seq = j.seq

@@ -2,14 +2,12 @@
 
 -- name: reserve_look
 -- Whether a lease of :queue has expired, a job of it is due, a copy waits in it, whether a consequence is owed or a
--- deadline has passed anywhere; and the version of the rules.
+-- deadline has passed anywhere.
 -- `type = '' and rank = 0` keep the probe on the key: without them every scheduled job is looked at.
 select exists (select 1 from th_claim where queue = :queue and expires_at <= :now),
        exists (select 1 from th_waiting where queue = :queue and lane = '' and type = '' and rank = 0 and at <= :now),
        exists (select 1 from th_waiting indexed by th_waiting_copy where queue = :queue and flags & 8),
-       exists (select 1 from th_owed where no > 0) or exists (select 1 from th_bond where deadline <= :now),
-       rules
-from th_meta
+       exists (select 1 from th_owed where no > 0) or exists (select 1 from th_bond where deadline <= :now)
 
 -- name: reserve_types
 -- The types of the jobs that wait in a lane: one look-up each, however many jobs there are.

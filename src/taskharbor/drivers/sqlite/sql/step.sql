@@ -1,11 +1,19 @@
 -- What steps of every kind share: seqs, the version of the rules, counts.
 
 -- name: step_begin
--- The next free seq, the version of the rules, whether there are aliases.
-select next_seq, rules, exists (select 1 from th_alias) from th_meta
+-- Since which seq jobs came one by one (`enqueue_one`), the next free seq, the version of the rules; whether there are
+-- aliases, idempotency keys and speculative copies.
+select next_seq, max(next_seq, ifnull((select max(seq) from th_job), 0) + 1), rules,
+       exists (select 1 from th_alias), exists (select 1 from th_idempotency),
+       exists (select 1 from th_job indexed by th_job_copy_of where copy_of is not null)
+from th_meta
+
+-- name: step_arrived
+-- How many jobs came one by one, by queue and block.
+select queue, seq >> 10, count(*) from th_job where seq between :first and :last group by 1, 2
 
 -- name: step_take_seqs
--- Seqs below :next are issued.
+-- Seqs below :next are issued, and their jobs are in line.
 update th_meta set next_seq = :next
 
 -- name: step_timed
