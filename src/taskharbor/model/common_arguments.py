@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -30,6 +31,8 @@ class InCommon(msgspec.Struct, frozen=True, kw_only=True):
     share: float
     share_of_others: float | None
     """None if there are no others to compare with."""
+    text: str
+    """Both as people write them: template="welcome"."""
 
 
 def in_common(jobs: Sequence[Values], others: Sequence[Values]) -> list[InCommon]:
@@ -44,10 +47,24 @@ def in_common(jobs: Sequence[Values], others: Sequence[Values]) -> list[InCommon
         if share >= _LEAST_SHARE and share - (of_others or 0.0) >= _LEAST_DIFFERENCE:
             found.append(
                 InCommon(
-                    what=pair[0], value=pair[1], share=round(share, 3), share_of_others=_rounded(of_others)
+                    what=pair[0],
+                    value=pair[1],
+                    share=round(share, 3),
+                    share_of_others=_rounded(of_others),
+                    text=_written(*pair),
                 )
             )
-    return sorted(found, key=lambda one: (one.share_of_others or 0.0) - one.share)[:MOST_SHOWN]
+    return sorted(found, key=_clearest_first)[:MOST_SHOWN]
+
+
+def _written(what: str, value: str) -> str:
+    if what.startswith("args."):
+        return f"{what.removeprefix('args.')}={json.dumps(value, ensure_ascii=False)}"
+    return f"{what} {value}"
+
+
+def _clearest_first(one: InCommon) -> tuple[float, str, str]:
+    return (one.share_of_others or 0.0) - one.share, one.what, str(one.value)
 
 
 def values_in(arguments: Any, name: str = "args") -> list[tuple[str, str]]:

@@ -32,6 +32,28 @@ NAMES = ("queue", "type", "key", "worker", "failure", "error", "tag", "lane", "r
 NUMBERS = ("attempt", "priority")
 SPANS = ("wait", "run", "age", "ended")
 FIELDS = ("id", "state", *NAMES, *NUMBERS, *SPANS, "args")
+HINTS = {
+    "state:": "failed, retrying, ready, …",
+    "queue:": "of a queue",
+    "type:": "of a task; * matches",
+    "error:": "part of the error",
+    "args.": "looks into arguments",
+    "ended:": "<1h, >7d",
+    "age:": "since it was enqueued",
+    "attempt:": ">2",
+    "tag:": "header tags",
+    "worker:": "who ran it",
+    "failure:": "kind of failure",
+    "key:": "its key",
+    "wait:": ">5min",
+    "run:": ">30s",
+    "priority:": ">0",
+    "lane:": "what it requires",
+    "release:": "of the worker",
+    "cause:": "of its failure",
+    "id:": "of a job",
+}
+"""Each field as it is written, and what to write there; the most useful ones first."""
 ALIASES = {
     "attempts": "attempt",
     "failure_kind": "failure",

@@ -26,6 +26,7 @@ from taskharbor.views import InstantText, QueueView, View, instant_text, queue_v
 from taskharbor.web.auth import Principal
 from taskharbor.web.board import Board, BoardLook
 from taskharbor.web.queue_scope import visible_workers
+from taskharbor.web.sentences import queues_sentence
 
 
 class SlotsOut(View, frozen=True, kw_only=True):
@@ -57,6 +58,8 @@ class BoardOut(View, frozen=True, kw_only=True):
     slots: dict[str, SlotsOut]
     workers: int
     queues: list[BoardQueue]
+    queues_text: str
+    """Which queues fall behind, which are paused, and whether the rest keeps up."""
     verdict: Headline
     needs: list[Need]
     more: int
@@ -75,6 +78,7 @@ def board_view(board: Board, look: BoardLook, principal: Principal) -> BoardOut:
         slots=slots_of(now.workers),
         workers=len(now.workers),
         queues=rows,
+        queues_text=queues_sentence(rows, found),
         verdict=verdict(now, found),
         needs=found[:MOST],
         more=max(len(found) - MOST, 0),
@@ -84,7 +88,7 @@ def board_view(board: Board, look: BoardLook, principal: Principal) -> BoardOut:
 def board_delta(before: BoardOut, after: BoardOut) -> dict[str, Any]:
     """The parts of a board that changed. Of queues, only the rows that would look different on a page."""
     delta: dict[str, Any] = {"at": after.at, "age_s": after.age_s}
-    for name in ("is_away", "counts", "slots", "workers", "verdict", "needs", "more"):
+    for name in ("is_away", "counts", "slots", "workers", "queues_text", "verdict", "needs", "more"):
         if getattr(before, name) != getattr(after, name):
             delta[name] = getattr(after, name)
     rows = {row.name: row for row in before.queues}

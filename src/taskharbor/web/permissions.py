@@ -111,6 +111,7 @@ PERMISSIONS: dict[str, AccessRule] = {
     "list_jobs": _look(_VIEWER, QueueScope.OWN),
     "count_jobs": _look(_VIEWER, QueueScope.OWN),
     "list_types": _look(_VIEWER, QueueScope.OWN),
+    "search_words": _look(_VIEWER, QueueScope.OWN),
     "get_job": _look(_READER, QueueScope.OWN, hidden=True),
     "why": _look(_READER, QueueScope.OWN),
     "result": _look(_READER, QueueScope.OWN, hidden=True, again=True),

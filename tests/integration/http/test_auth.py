@@ -179,6 +179,7 @@ ALLOWED: dict[tuple[str, str], set[str]] = {
     ("GET", "/api/jobs"): {"viewer", "worker", "operator", "admin"},
     ("GET", "/api/jobs/count"): {"viewer", "worker", "operator", "admin"},
     ("GET", "/api/types"): {"viewer", "worker", "operator", "admin"},
+    ("GET", "/api/search"): {"viewer", "worker", "operator", "admin"},
     ("GET", f"/api/jobs/{UNKNOWN}"): set(ROLES),
     ("GET", f"/api/jobs/{UNKNOWN}/why"): set(ROLES),
     ("GET", f"/api/jobs/{UNKNOWN}/result"): set(ROLES),

@@ -1,6 +1,7 @@
 """Searches over HTTP: what they find, how far they look, what they count, and what they must not find."""
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import msgspec
 import pytest
 
 from taskharbor.drivers.messages import Page, Query
+from taskharbor.model.presence import WorkerReport
+from taskharbor.model.search import FIELDS, STATES
 from taskharbor.web import job_walk
 from tests.integration.http.api import Api, make_token, token_file
 
@@ -225,3 +228,35 @@ async def test_types_are_known_without_a_look_at_jobs(api: Api) -> None:
     def send_mail() -> None: ...
 
     assert "send_mail" in (await api("GET", "/api/types")).json()["items"]
+
+
+async def test_what_may_follow_in_a_search_is_known_without_a_look_at_jobs(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @api.harbor.task(name="send_mail")
+    def send_mail() -> None: ...
+
+    await api.put({"type": "send_mail", "queue": "mail"})
+    driver = await api.harbor.client.adriver()
+    await driver.report_worker(WorkerReport(worker_id="w-1"), ttl=timedelta(minutes=1))
+    monkeypatch.setattr(driver, "find", None)
+    words = (await api("GET", "/api/search")).json()
+
+    assert sorted(name.rstrip(":.") for name in words["fields"]) == sorted(FIELDS)
+    assert words["states"] == list(STATES)
+    assert (words["queues"], words["types"], words["workers"]) == (["mail"], ["send_mail"], ["w-1"])
+
+
+async def test_a_token_for_some_queues_gets_the_names_of_these(tmp_path: Path) -> None:
+    file = token_file(tmp_path)
+    admin, mine = make_token(file, "admin"), make_token(file, "viewer", ("mine",))
+    api = Api(tokens=tmp_path / "tokens.json")
+    for queue in ("mine", "theirs"):
+        await api("POST", "/api/jobs", {"type": "t", "queue": queue}, token=admin)
+        driver = await api.harbor.client.adriver()
+        report = WorkerReport(worker_id=f"w-{queue}", queues=(queue,))
+        await driver.report_worker(report, ttl=timedelta(minutes=1))
+    words = (await api("GET", "/api/search", token=mine)).json()
+
+    assert (words["queues"], words["types"], words["workers"]) == (["mine"], [], ["w-mine"])
+    await api.aclose()

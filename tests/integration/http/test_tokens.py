@@ -4,11 +4,12 @@ import os
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from taskharbor import Harbor
+from taskharbor.drivers.wire import Role
 from taskharbor.testing.clock import SimulatedClock
 from tests.integration.http.api import Api, make_token, token_file
 
@@ -96,5 +97,7 @@ async def test_without_a_token_file_the_answer_is_the_command() -> None:
 
     assert answer.status_code == 409
     assert "taskharbor tokens create --role viewer" in answer.json()["detail"]
-    assert (await api("GET", "/api/tokens")).json() == {"items": [], "file": None}
+    listed = (await api("GET", "/api/tokens")).json()
+    assert (listed["items"], listed["file"]) == ([], None)
+    assert tuple(listed["roles"]) == get_args(Role)
     await api.aclose()

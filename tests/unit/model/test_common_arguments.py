@@ -19,6 +19,7 @@ def test_a_value_of_most_jobs_that_few_others_have_is_shown() -> None:
 
     assert (found.what, found.value) == ("args.template", "welcome")
     assert (found.share, found.share_of_others) == (0.9, 0.2)
+    assert found.text == 'template="welcome"'
 
 
 def test_what_everybody_has_is_not_shown() -> None:
@@ -29,6 +30,7 @@ def test_without_others_there_is_nothing_to_compare_with() -> None:
     [found] = in_common(jobs(("queue", "mail")), [])
 
     assert (found.share, found.share_of_others) == (1.0, None)
+    assert found.text == "queue mail"
 
 
 def test_two_jobs_have_nothing_in_common_yet() -> None:

@@ -52,6 +52,17 @@ class TypesOut(View, frozen=True, kw_only=True):
     items: list[str]
 
 
+class SearchWordsOut(View, frozen=True, kw_only=True):
+    """What may follow in a search."""
+
+    fields: dict[str, str]
+    """Each as it is written, and a hint; the most useful first."""
+    states: list[str]
+    queues: list[str]
+    types: list[str]
+    workers: list[str]
+
+
 class ResultOut(View, frozen=True, kw_only=True):
     """How a job ended; before that, its state so far."""
 
@@ -112,6 +123,8 @@ class BulkOut(View, frozen=True, kw_only=True):
     done: int
     skipped: list[SkippedOut]
     """Jobs that are left as they are, by reason."""
+    text: str
+    """What else to know before it begins: what stays as it is, what a workflow does."""
     samples: list[ListedJob]
     note: str | None
     """Why it was stopped or dropped, if nobody asked for that."""
@@ -126,6 +139,8 @@ class QueuesOut(View, frozen=True, kw_only=True):
 
 class QueueOut(QueueView, frozen=True, kw_only=True):
     age_s: float
+    text: str
+    """Whether it keeps up, in a sentence."""
 
 
 class CancelWaitingOut(View, frozen=True, kw_only=True):
@@ -163,6 +178,8 @@ class WorkerOut(WorkerView, frozen=True, kw_only=True):
     """
 
     times_slower: float | None
+    machine_text: str | None = None
+    """Its machine in a few words, with the GPUs of all workers on it."""
 
 
 class WorkersOut(View, frozen=True, kw_only=True):
@@ -170,6 +187,8 @@ class WorkersOut(View, frozen=True, kw_only=True):
 
     items: list[WorkerOut]
     lost: list[LostOut]
+    text: str
+    """How many, how busy, and who is slow, in a sentence or two."""
 
 
 class RunOut(View, frozen=True, kw_only=True):
@@ -280,6 +299,8 @@ class TokensOut(View, frozen=True, kw_only=True):
     items: list[TokenOut]
     file: str | None
     """Where they are kept; null if this server has no token file."""
+    roles: dict[str, str]
+    """What each role may do, in a few words."""
 
 
 class FailureOut(View, frozen=True, kw_only=True):
@@ -290,6 +311,8 @@ class FailureOut(View, frozen=True, kw_only=True):
     title: str
     frame: str | None
     failure_kind: str
+    place: str
+    """Where it failed, or how."""
     queues: list[str]
     attempts: int
     """Attempts that failed for it, retried or not."""
@@ -313,6 +336,8 @@ class FailuresOut(View, frozen=True, kw_only=True):
     step_s: float | None
     is_kept: bool
     """False if this store keeps no logbook."""
+    text: str
+    """How much failed, for how many causes, and whether any is new."""
 
 
 class CauseOut(FailureOut, frozen=True, kw_only=True):
@@ -336,6 +361,8 @@ class AuditItem(View, frozen=True, kw_only=True):
     role: str | None
     client: str | None
     did: str
+    text: str
+    """The same in words, to read before `what`."""
     what: str | None
     before: dict[str, Any] | None
     after: dict[str, Any] | None

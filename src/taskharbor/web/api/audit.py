@@ -20,6 +20,7 @@ from taskharbor.web.parsing import read_instant
 from taskharbor.web.problems import Problem
 from taskharbor.web.reply import json_answer
 from taskharbor.web.request import Request
+from taskharbor.web.sentences import deed
 
 
 async def list_changes(request: Request) -> Response:
@@ -35,7 +36,7 @@ async def list_changes(request: Request) -> Response:
 
 def _item(at: datetime, record: AuditRecord) -> AuditItem:
     fields = {name: getattr(record, name) for name in AuditRecord.__struct_fields__}
-    return AuditItem(at=instant_text(at) or "", **fields)
+    return AuditItem(at=instant_text(at) or "", text=deed(record.did, record.details), **fields)
 
 
 async def undo(request: Request) -> Response:

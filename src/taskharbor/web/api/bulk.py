@@ -31,6 +31,7 @@ from taskharbor.web.parsing import read_json
 from taskharbor.web.problems import Problem
 from taskharbor.web.reply import json_answer
 from taskharbor.web.request import Request
+from taskharbor.web.sentences import skipped_sentence
 
 STEP = 1000
 """Jobs of one step; a pause as long as the step follows it."""
@@ -101,6 +102,7 @@ def bulk_view(action: BulkAction, samples: Sequence[Any] = ()) -> BulkOut:
         of=action.of,
         done=action.done,
         skipped=_skipped(action.skipped),
+        text=skipped_sentence(_skipped(action.skipped)),
         samples=list(samples),
         note=action.note,
     )
@@ -168,6 +170,7 @@ class _Change:
             of=len(found),
             done=0,
             skipped=_skipped(skipped),
+            text=skipped_sentence(_skipped(skipped)),
             samples=[listed_job(job) for job in found[:_SAMPLES]],
             note=None,
         )

@@ -26,6 +26,7 @@ from taskharbor.web.parsing import read_json
 from taskharbor.web.problems import Problem
 from taskharbor.web.reply import Reply, json_answer
 from taskharbor.web.request import Request
+from taskharbor.web.sentences import failures_sentence, place_of_failure
 
 MOST_DEAD = 10_000
 """Dead letters of a cause that are counted."""
@@ -35,6 +36,14 @@ _MAX_BODY = 4096
 _FOR_DEAD = (0.25, 20_000)
 _FOR_OTHERS = (0.1, 2_000)
 _LONGEST_WINDOW = "30d"
+WINDOWS = {
+    "15m": "15 minutes",
+    "1h": "an hour",
+    "6h": "6 hours",
+    "24h": "24 hours",
+    "7d": "7 days",
+    "30d": "30 days",
+}
 
 
 async def list_failures(request: Request) -> Response:
@@ -48,12 +57,13 @@ async def list_failures(request: Request) -> Response:
 async def _listed(request: Request, asked: FailuresQuery) -> Reply:
     driver = await request.service.driver()
     if not driver.capabilities.logbook:
-        return json_answer(FailuresOut(items=[], step_s=None, is_kept=False))
+        return json_answer(FailuresOut(items=[], step_s=None, is_kept=False, text=""))
     found, step = await request.service.failures.causes(
         asked.window, request.principal, queue=asked.queue, release=asked.release
     )
     items = [FailureOut(**_fields(one)) for one in found]
-    return json_answer(FailuresOut(items=items, step_s=step.total_seconds(), is_kept=True))
+    text = failures_sentence(items, WINDOWS[asked.window])
+    return json_answer(FailuresOut(items=items, step_s=step.total_seconds(), is_kept=True, text=text))
 
 
 async def get_failure(request: Request) -> Response:
@@ -175,6 +185,7 @@ def _fields(one: FailingCause) -> dict[str, Any]:
         "title": row.title,
         "frame": row.frame,
         "failure_kind": row.failure_kind,
+        "place": place_of_failure(row.frame, row.failure_kind),
         "queues": sorted(one.queues),
         "attempts": row.retried + row.dead,
         "dead": row.dead,

@@ -18,7 +18,7 @@ from taskharbor.errors import InvalidArgument, JobNotFound, NotAllowedInState
 from taskharbor.model.checks import check_id
 from taskharbor.model.edit import NO_EDIT, Edit
 from taskharbor.model.job import JobRecord
-from taskharbor.model.search import RETRYING, Search, SearchError, parse_search
+from taskharbor.model.search import HINTS, RETRYING, STATES, Search, SearchError, parse_search
 from taskharbor.model.search_filter import fits_name
 from taskharbor.model.secrets import HIDDEN, hidden_place
 from taskharbor.model.state import JobState
@@ -31,7 +31,15 @@ from taskharbor.views import (
     payload_value,
     why_view,
 )
-from taskharbor.web.api.answers import CancelOut, CountOut, JobsOut, ResultOut, RetryOut, TypesOut
+from taskharbor.web.api.answers import (
+    CancelOut,
+    CountOut,
+    JobsOut,
+    ResultOut,
+    RetryOut,
+    SearchWordsOut,
+    TypesOut,
+)
 from taskharbor.web.api.enqueue import ROOM_AROUND_PAYLOAD, encoded
 from taskharbor.web.api.queues import visible_queues
 from taskharbor.web.api.schemas import (
@@ -51,6 +59,7 @@ from taskharbor.web.job_walk import JobWalk
 from taskharbor.web.paging import link_to_next
 from taskharbor.web.parsing import read_instant, read_json
 from taskharbor.web.problems import Problem
+from taskharbor.web.queue_scope import visible_workers
 from taskharbor.web.redaction import job_shown_to
 from taskharbor.web.reply import Reply, json_answer
 from taskharbor.web.request import Request
@@ -153,12 +162,30 @@ async def _counted(request: Request, search: Search) -> int:
 
 
 async def list_types(request: Request) -> Response:
-    """Names for the completion of a search: from workers, runs and the app; no job is read."""
+    return json_answer(TypesOut(items=await _types(request)))
+
+
+async def _types(request: Request) -> list[str]:
+    """From workers, runs and the app; no job is read."""
     driver = await request.service.driver()
     if request.principal.queues is not None:
-        return json_answer(TypesOut(items=[]))
+        return []
     known = {one.type for one in await driver.types(now=request.service.now())}
-    return json_answer(TypesOut(items=sorted(known | {task.name for task in request.service.harbor.tasks})))
+    return sorted(known | {task.name for task in request.service.harbor.tasks})
+
+
+async def search_words(request: Request) -> Response:
+    """For the completion of a search: only names that are known, no job is read."""
+    look, principal = await request.service.board.look(), request.principal
+    return json_answer(
+        SearchWordsOut(
+            fields=HINTS,
+            states=list(STATES),
+            queues=[name for name in look.queues if principal.may_use(name)],
+            types=await _types(request),
+            workers=[one.report.worker_id for one in visible_workers(principal, look.workers)],
+        )
+    )
 
 
 async def get_job(request: Request) -> Response:
@@ -370,6 +397,14 @@ OPERATIONS = [
         handler=list_types,
         summary="The names of job types that are known",
         answer=TypesOut,
+    ),
+    Operation(
+        method="GET",
+        path="/api/search",
+        name="search_words",
+        handler=search_words,
+        summary="What may follow in a search: fields, and known names",
+        answer=SearchWordsOut,
     ),
     Operation(
         method="GET",

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import UNSET, structs
 from starlette.responses import Response
 
+from taskharbor.client.needs import QueueNow, Rates
 from taskharbor.drivers.messages import Counts, QueueInfo
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.checks import check_name
@@ -18,13 +19,16 @@ from taskharbor.web.api.answers import CancelWaitingOut, QueueOut, QueuesOut, Sc
 from taskharbor.web.api.schemas import CancelWaitingIn, QueueIn, RateIn, RetentionIn, ScaleQuery
 from taskharbor.web.audit_book import SettingChange
 from taskharbor.web.board import BoardLook
+from taskharbor.web.board_view import harbor_now, queue_row
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.parsing import read_json
 from taskharbor.web.problems import Problem
 from taskharbor.web.reply import json_answer
 from taskharbor.web.request import Request
+from taskharbor.web.sentences import queue_sentence
 
 _MAX_BODY = 16 * 1024
+_FOR_ALL = "These settings hold for every queue, in addition to its own."
 
 
 async def list_queues(request: Request) -> Response:
@@ -39,8 +43,15 @@ async def get_queue(request: Request) -> Response:
     """One queue. An unused name is an empty queue."""
     board, queue = request.service.board, _queue_of(request)
     look = await board.look()
-    view = queue_view(_info(look, queue), board.time_of(look))
-    return json_answer(QueueOut(**structs.asdict(view), age_s=board.age_s(look)))
+    info, now = _info(look, queue), harbor_now(board, look, request.principal)
+    view = queue_view(info, now.at)
+    row = queue_row(
+        QueueNow(info=info, rates=look.rates.get(queue, Rates()), target_s=board.target_s(queue)),
+        now.workers,
+        now.at,
+    )
+    text = _FOR_ALL if queue == EVERY_QUEUE else queue_sentence(row)
+    return json_answer(QueueOut(**structs.asdict(view), age_s=board.age_s(look), text=text))
 
 
 async def configure(request: Request) -> Response:

@@ -24,12 +24,19 @@ from taskharbor.web.tokens import Token, TokenFile, new_token
 
 _MAX_BODY = 64 * 1024
 _NO_FILE = Path("taskharbor-tokens.json")
+ROLES: dict[str, str] = {
+    "viewer": "looks; secrets in arguments are hidden",
+    "producer": "enqueues",
+    "worker": "runs jobs",
+    "operator": "enqueues, retries, cancels, configures",
+    "admin": "everything, tokens too",
+}
 
 
 async def list_tokens(request: Request) -> Response:
     file = request.service.tokens
     items = [] if file is None else [_view(token) for token in file.tokens()]
-    return json_answer(TokensOut(items=items, file=None if file is None else str(file.path)))
+    return json_answer(TokensOut(items=items, file=None if file is None else str(file.path), roles=ROLES))
 
 
 async def create_token(request: Request) -> Response:

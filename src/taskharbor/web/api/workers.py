@@ -26,18 +26,26 @@ from taskharbor.web.queue_scope import visible_workers
 from taskharbor.web.redaction import worker_shown_to
 from taskharbor.web.reply import json_answer
 from taskharbor.web.request import Request
+from taskharbor.web.sentences import machine_text, workers_sentence
 
 
 async def list_workers(request: Request) -> Response:
     look = await request.service.board.look()
     driver, found = await request.service.driver(), await _visible_workers(request)
     slower = await request.service.worker_speeds.times_slower(driver, request.principal.may_use)
-    return json_answer(
-        WorkersOut(
-            items=[_worker(worker, slower.get(worker.report.worker_id)) for worker in found],
-            lost=[_lost(worker) for worker in visible_lost(request.principal, look.lost)],
-        )
-    )
+    workers = [_worker(worker, slower.get(worker.report.worker_id)) for worker in found]
+    lost = [_lost(worker) for worker in visible_lost(request.principal, look.lost)]
+    machines = _machines(workers)
+    items = [structs.replace(one, machine_text=machines[one.host]) for one in workers]
+    return json_answer(WorkersOut(items=items, lost=lost, text=workers_sentence(workers, lost)))
+
+
+def _machines(workers: Sequence[WorkerOut]) -> dict[str, str | None]:
+    """By host, in a few words."""
+    by_host: dict[str, list[WorkerOut]] = {}
+    for worker in workers:
+        by_host.setdefault(worker.host, []).append(worker)
+    return {host: machine_text(beside) for host, beside in by_host.items()}
 
 
 def _worker(worker: WorkerInfo, times_slower: float | None) -> WorkerOut:
