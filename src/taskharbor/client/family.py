@@ -11,7 +11,7 @@ import msgspec
 from taskharbor.drivers.family_ends import report_ended
 from taskharbor.drivers.family_results import children_of
 from taskharbor.drivers.messages import Query, Requeued, Resolution, Resolved
-from taskharbor.errors import BrokenBond, JobNotFound, NotAllowedInState, WorkflowError
+from taskharbor.errors import BrokenBond, InvalidArgument, JobNotFound, NotAllowedInState, WorkflowError
 from taskharbor.events import EventSent
 from taskharbor.model.bonds import Bonds, is_spared
 from taskharbor.model.entropy import child_id
@@ -72,11 +72,17 @@ async def retry_family(
     alone. A handler starts a moment later than its children: it must not find them as they ended before.
     """
     retried = 0
-    async for one in failed_below(client, record, sees, budget):
+    async for is_retried in run_again(client, failed_below(client, record, sees, budget)):
+        retried += is_retried
         if retried == most:
             break
-        retried += await _requeue(client, one.id, _CHILDREN_FIRST if family_of(one).total else None)
     return retried
+
+
+async def run_again(client: Client, jobs: AsyncIterator[JobRecord]) -> AsyncIterator[bool]:
+    """Retry these jobs one after the other: for each, whether it runs again."""
+    async for one in jobs:
+        yield await _requeue(client, one.id, _CHILDREN_FIRST if family_of(one).total else None)
 
 
 async def failed_below(
@@ -113,14 +119,52 @@ def _own_work_failed(record: JobRecord) -> bool:
     return record.state in _OVER_BADLY and (own == "failed" or (_runs_again(record) and own != "completed"))
 
 
-async def _requeue(client: Client, job_id: str, delay: timedelta | None = None) -> int:
+async def from_here(
+    client: Client, start: JobRecord, sees: Sees = sees_all, budget: LookBudget | None = None
+) -> list[JobRecord]:
+    """What a retry from one job of a workflow on runs again: it and the jobs after it, completed or not.
+
+    Each comes before those that come after it, which then wait for it again. What is not over is left alone;
+    an event that came counts for the second run, too.
+
+    Raises:
+        InvalidArgument: the job belongs to no workflow, or one of these jobs has children.
+    """
+    budget = budget or LookBudget()
+    parent = bonds_of(start).parent
+    if parent is None:
+        raise InvalidArgument(f"job {start.id} belongs to no workflow: retry it alone")
+    driver = await client.adriver()
+    chosen, found = {start.id}, list[JobRecord]()
+    async for child in children_of(driver, parent, tuple(JobState), now=client._now, payloads=False):
+        if not budget.take():
+            break
+        if child.id != start.id and chosen.isdisjoint(bonds_of(child).after):
+            continue
+        chosen.add(child.id)
+        if child.state in TERMINAL and sees(child):
+            _refuse_children(child)
+            found.append(child)
+    return found
+
+
+def _refuse_children(job: JobRecord) -> None:
+    """Its handler would find them as they ended: only it would run again, and not what it is made of."""
+    if family_of(job).total and job.type != WAIT_TYPE:
+        raise InvalidArgument(
+            f'"{node_name(job)}" has children, which a retry from here would not run again; '
+            "enqueue the workflow again"
+        )
+
+
+async def _requeue(client: Client, job_id: str, delay: timedelta | None = None) -> bool:
     driver = await client.adriver()
     [answer] = await driver.requeue([job_id], delay=delay, now=client._now())
     if isinstance(answer, Requeued):
         report_ended(answer.ended, client.events)
-        return 1
+        return True
     if isinstance(answer, NotAllowedInState | BrokenBond | JobNotFound):
-        return 0  # it runs again already, or cannot any more: that is no reason to leave out the others
+        return False  # it runs again already, or cannot any more: that is no reason to leave out the others
     raise answer
 
 

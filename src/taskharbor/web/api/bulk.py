@@ -20,6 +20,7 @@ from taskharbor.model.search import Search
 from taskharbor.model.state import TERMINAL, WAITING, JobState
 from taskharbor.views import instant_text, listed_job
 from taskharbor.web.api.answers import BulkOut, SkippedOut
+from taskharbor.web.api.bulk_workflows import WorkflowChange
 from taskharbor.web.api.jobs import search_asked, span
 from taskharbor.web.api.schemas import BulkIn
 from taskharbor.web.audit import shown
@@ -49,11 +50,15 @@ async def start(request: Request) -> Response:
     """Preview it, or hold it."""
     asked = read_json(await request.body(_MAX_BODY), BulkIn)
     request.is_preview = asked.dry_run
-    if bool(asked.q) == bool(asked.ids):
-        raise InvalidArgument("give q or ids, one of them; to choose every job, say q: state:failed")
+    if [bool(asked.q), bool(asked.ids), asked.workflow is not None].count(True) != 1:
+        raise InvalidArgument("give one of q, ids and workflow; to choose every job, say q: state:failed")
     if asked.edit is not None and asked.action != "retry":
         raise InvalidArgument("only a retry takes edit")
-    change = _Change(request, asked)
+    if asked.from_job is not None and asked.workflow is None:
+        raise InvalidArgument("from_job is a job of a workflow: name that, too")
+    change = (
+        _Change(request, asked) if asked.workflow is None else WorkflowChange(request, asked.workflow, asked)
+    )
     if not asked.dry_run:
         await change.remember_time()
     found = await change.preview()
@@ -63,7 +68,8 @@ async def start(request: Request) -> Response:
     action = request.service.bulk.hold(
         asked.action, request.principal, found.count, change.work, is_exact=found.exact
     )
-    request.audited = {"action": asked.action, "jobs": found.count, "bulk": action.id, "q": shown(asked.q)}
+    target = {"q": shown(asked.q)} if asked.workflow is None else {"workflow": asked.workflow}
+    request.audited = {"action": asked.action, "jobs": found.count, "bulk": action.id, **target}
     return json_answer(bulk_view(action, found.samples), 202)
 
 

@@ -134,11 +134,15 @@ class BulkEditIn(In, frozen=True, kw_only=True):
 
 
 class BulkIn(In, frozen=True, kw_only=True):
-    """One change for many jobs: those of a search, or these."""
+    """One change for many jobs: those of a search, these, or those of a workflow."""
 
     action: Literal["retry", "cancel", "delete"]
     q: SearchText = ""
     ids: Annotated[list[JobId], Meta(min_length=1, max_length=MAX_PAGE)] | None = None
+    workflow: JobId | None = None
+    from_job: (
+        Annotated[JobId, Meta(description="Retry this job of the workflow and all after it.")] | None
+    ) = None
     edit: BulkEditIn | None = None
     expect: (
         Annotated[int, Meta(ge=0, le=MAX_COUNT, description="The number that the preview had.")] | None
