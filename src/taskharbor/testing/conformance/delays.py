@@ -19,6 +19,7 @@ from taskharbor.testing.conformance.kit import (
     SECOND,
     START,
     TYPE,
+    either_clock,
     enqueue,
     enqueue_one,
     get_one,
@@ -247,3 +248,19 @@ async def test_promotion_touches_nothing_that_is_not_due(driver: Driver) -> None
 
     assert moved == [0, 0]
     assert [(job.id, job.priority, job.requires) for job in taken] == [(answer.id, 7, "gpu")]
+
+
+@either_clock
+async def test_the_most_urgent_of_a_thousand_due_jobs_comes_with_the_second_claim(
+    driver: Driver, now: datetime | None
+) -> None:
+    """B14: a claim promotes at least a thousand due jobs; what it leaves is with the next one."""
+    start = now or (await driver.info()).at - HOUR
+    jobs = [new_job(run_at=start + SECOND + place * MICROSECOND) for place in range(1000)]
+    urgent = new_job(run_at=start + MINUTE, priority=100)
+    await driver.enqueue([urgent, *jobs], now=start)
+
+    first, second = [await reserve_one(driver, lease_for=HOUR, now=now and now + HOUR) for _ in range(2)]
+
+    assert urgent.id in (first.id, second.id)
+    assert {first.id, second.id} <= {urgent.id, jobs[0].id, jobs[1].id}
