@@ -24,6 +24,7 @@ from taskharbor.testing.conformance.kit import (
     reserve,
     state_of,
 )
+from tests.integration.redis.claim_work import work_of_a_claim
 
 DATA = "{taskharbor}:data"
 READY_LINE = b"\1any\0kit.job\0"
@@ -50,6 +51,16 @@ async def test_a_kind_of_job_that_a_claim_finds_missing_is_struck_out_and_comes_
         driver.enqueue_blocking([new_job()], now=START)
         assert admin.hget(DATA, "Qkit") == READY_LINE
         assert len(await reserve(driver)) == 1
+
+
+async def test_a_claim_for_a_type_looks_past_any_number_of_others_at_no_cost(own_server, admin):
+    """The same commands and the same keys behind 2,000 jobs of other types as behind 20,000."""
+    async with RedisDriver.from_url(own_server.url) as driver:
+        few = await work_of_a_claim(driver, [admin], others=2_000)
+        many = await work_of_a_claim(driver, [admin], others=18_000)
+
+    assert sum(few.values()) > 0
+    assert many == few
 
 
 async def test_jobs_that_end_in_one_call_are_forgotten_each_by_itself(own_server, admin):

@@ -31,6 +31,7 @@ from taskharbor.testing.conformance.kit import (
     state_of,
 )
 from taskharbor.testing.servers import ValkeyCluster, cluster_url
+from tests.integration.redis.claim_work import work_of_a_claim
 
 PATIENCE = 60.0
 
@@ -55,6 +56,19 @@ async def test_no_key_of_a_queue_lies_outside_its_slot(driver):
 
     tags = {key.partition("}")[0] for key in keys}
     assert tags == {f"{{{namespace}", *(f"{{{namespace}:queue-{number}" for number in range(6))}
+
+
+async def test_a_claim_for_a_type_looks_past_any_number_of_others_at_no_cost(driver):
+    """The same commands and the same keys, on all primaries together."""
+    places = cluster_url().removeprefix("redis+cluster://").split(",")
+    nodes = [redis.Redis(port=int(place.rpartition(":")[2])) for place in places]
+    few = await work_of_a_claim(driver, nodes, others=2_000)
+    many = await work_of_a_claim(driver, nodes, others=18_000)
+    for node in nodes:
+        node.close()
+
+    assert sum(few.values()) > 0
+    assert many == few
 
 
 async def test_what_a_dead_process_left_in_an_outbox_is_delivered_by_the_next_sweep(driver):
