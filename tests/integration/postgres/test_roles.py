@@ -6,6 +6,7 @@ The statements that make the roles are those of docs/reference/postgres.md, word
 # ruff: noqa: E501 - SQL reads better unbroken
 
 import asyncio
+import inspect
 import re
 from collections.abc import Iterator
 from datetime import timedelta
@@ -15,19 +16,21 @@ import asyncpg
 import psycopg
 import pytest
 
-from taskharbor.drivers.messages import Query
+from taskharbor.drivers.messages import Query, Resolution, Settled
 from taskharbor.drivers.postgres import PostgresDriver
 from taskharbor.drivers.postgres.statements import FILES
+from taskharbor.drivers.wire import VERBS
 from taskharbor.errors import StoreRefused
-from taskharbor.model.job import NewJob, Progress
+from taskharbor.model.job import NewJob, Note, Progress
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.logbook import LogEntry, LogKey
 from taskharbor.model.presence import Sample, WorkerReport
 from taskharbor.model.queue import QueueSettings
 from taskharbor.model.schedule import Schedule
-from taskharbor.model.settlement import Ack, Fail, Release, Retry
+from taskharbor.model.settlement import Ack, Fail, Park, Release, Retry
 from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import LEASE, MINUTE, QUEUE, WORKER, claim, new_job, new_jobs
+from taskharbor.testing.conformance.relatives import after, bound, children
 from taskharbor.testing.servers import PostgresServer
 from taskharbor.testing.servers.postgres import migrate_blocking
 
@@ -75,6 +78,10 @@ begin
     end loop;
 end $$;
 """
+
+
+# `hello` is a call of the HTTP driver; the others belong to the role that migrates, and the fixture calls them.
+OF_OTHERS = {"hello", "migrate", "pending_migrations"}
 
 
 def statements_in_the_manual(title: str) -> str:
@@ -203,6 +210,37 @@ async def every_verb(driver: PostgresDriver) -> None:
     await asyncio.to_thread(driver.enqueue_blocking, new_jobs(1))
     await asyncio.to_thread(driver.enqueue_blocking, new_jobs(3))
     await asyncio.to_thread(driver.enqueue_blocking, [new_job(key=b"b")])
+    await driver.ring([QUEUE])
+    await every_verb_of_families(driver)
+
+
+async def every_verb_of_families(driver: PostgresDriver) -> None:
+    """A parent that remembers, parks for its child and goes on, a job after it, and one done by a call."""
+    parent, gate = new_job(queue="family"), bound(done_by="call", queue="family")
+    last = after(parent, gate, queue="family")
+    await driver.enqueue([parent, gate, last])
+    wanted = claim(queues=("family",), limit=10)
+    [job] = (await driver.reserve(wanted)).jobs
+    [child] = children(parent, 1, queue="family")
+    await driver.enqueue([child], by=job.lease)
+    await driver.note([Note("step", b"1", lease=job.lease)])
+    await driver.settle([Park(job.lease, (child.id,))])
+    await driver.resolve([Resolution(id=gate.id, result=b"1")])
+    for wanted_id in (child.id, parent.id, last.id):
+        while (await driver.promote()).count:
+            pass
+        [job] = (await driver.reserve(wanted)).jobs
+        assert job.id == wanted_id
+        [settled] = await driver.settle([Ack(job.lease)])
+        assert isinstance(settled, Settled)
+
+
+def test_every_verb_of_the_contract_is_called() -> None:
+    """A new verb is tried with the rights of each role, too."""
+    texts = inspect.getsource(every_verb) + inspect.getsource(every_verb_of_families)
+    called = set(re.findall(r"\bdriver\.(\w+)\(", texts))
+
+    assert sorted(set(VERBS) - called - OF_OTHERS) == []
 
 
 @pytest.mark.parametrize("role", ["harbor_work", "harbor_migrate"])
