@@ -120,6 +120,33 @@ async def test_a_full_store_refuses_whole_calls_and_works_again_when_there_is_ro
     assert is_sound(path)
 
 
+@pytest.mark.parametrize("freed", [256, 3072], ids=lambda kibibytes: f"{kibibytes} KiB")
+async def test_what_a_small_disk_took_is_done_once_there_is_a_little_room(tmp_path, monkeypatch, freed):
+    """As below, without a mount: the disk has so much room, less what the files of the store take."""
+    room = [4 << 20]
+
+    def small_disk(folder):
+        taken = sum(file.stat().st_size for file in Path(folder).iterdir())
+        return os.statvfs_result((4096, 1, 0, 0, max(room[0] - taken, 0), 0, 0, 0, 0, 255))
+
+    monkeypatch.setattr(os, "statvfs", small_disk)
+    async with driver_on(tmp_path / "jobs.db") as driver:
+        with pytest.raises(StoreFull):
+            await fill(driver)
+        taken = (await driver.count())["default"].ready
+        assert taken > 0
+        assert taken % 20 == 0
+        room[0] += freed * 1024
+
+        while jobs := (await driver.reserve(claim(limit=20))).jobs:
+            await driver.settle([Ack(job.lease) for job in jobs])
+
+        assert (await driver.count())["default"].completed == taken
+        assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= room[0]
+        await driver.enqueue([new_job()])
+    assert is_sound(tmp_path / "jobs.db")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 async def test_a_full_disk_is_a_full_store(tmp_path):
     disk = tmp_path / "disk"

@@ -26,7 +26,7 @@ from tests.integration.worker.processes import ProcessHarness
 
 LEASE_SECONDS = 1.5
 TAKEOVER_SECONDS = 2.0  # after the end of a lease, with every limit full
-TRIES = 3  # a machine that stops for a second is no fault of the store; one that is late each time is
+TRIES = 5  # the median counts: a machine that stops for a second is no fault of the store
 HARBOR_LIMIT, QUEUE_LIMIT = 4, 2
 ROUNDS = max(1, round(float(os.environ.get("TASKHARBOR_RACE_SECONDS", "4")) / 4))  # kills
 
@@ -155,7 +155,7 @@ async def test_a_full_limit_is_taken_over_in_time(harness: ProcessHarness, store
         for process in others:
             process.kill()
             process.wait()
-        if late[-1] <= TAKEOVER_SECONDS:
-            return
+        if sum(one <= TAKEOVER_SECONDS for one in late) > TRIES // 2:
+            return  # whatever the others would be, the median is in time
         await harness.driver.cancel([*ids, *waiting])
     raise AssertionError(f"taken over after the lease and {late} s")
