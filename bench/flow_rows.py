@@ -51,6 +51,7 @@ class App:
 
         @harbor.task
         async def steps(ctx: JobContext, count: int) -> None:
+            await ctx.astep("first", int)  # perhaps on a connection that must be opened for it
             began = time.perf_counter()
             for number in range(count):
                 await ctx.astep(f"step {number}", int)
@@ -203,7 +204,7 @@ async def steps(app: App, count: int) -> dict[str, float]:
     """Steps of one handler, one after the other."""
     handle = await app.steps.aenqueue(count)
     await app.drain(concurrency=1)
-    assert len((await handle.arefresh()).steps) == count
+    assert len((await handle.arefresh()).steps) == count + 1
     return {"steps": count / app.step_seconds}
 
 

@@ -20,6 +20,7 @@ from taskharbor.drivers.postgres.connections import Handle
 from taskharbor.drivers.postgres.family_rows import is_mere_child
 from taskharbor.drivers.postgres.family_step import Asked, FamilyStep
 from taskharbor.drivers.postgres.faults import is_known_id
+from taskharbor.drivers.postgres.settlements import are_usable
 from taskharbor.drivers.postgres.statements import Statements, as_array, refusal
 from taskharbor.errors import (
     BrokenBond,
@@ -31,6 +32,7 @@ from taskharbor.errors import (
     LeaseLost,
     TaskHarborError,
 )
+from taskharbor.model.checks import is_id
 from taskharbor.model.family_steps import family_of, is_late
 from taskharbor.model.job import JobRecord, Lease, NewJob, Note
 from taskharbor.model.state import TERMINAL
@@ -95,10 +97,21 @@ class Families(Handle):
     async def do_note(
         self, notes: Sequence[Note], now: datetime | None
     ) -> list[Noted | LeaseLost | BrokenBond]:
+        if len(notes) == 1 and (noted := await self._take_note(notes[0], now)) is not None:
+            return [noted]
         ids = [note.lease.job_id for note in notes if note.lease is not None]
         return await self._family_step(
             ids, now, lambda jobs: [family_verbs.note_one(jobs, note) for note in notes]
         )
+
+    async def _take_note(self, note: Note, now: datetime | None) -> Noted | None:
+        """The usual note, by one statement; None: nothing is written, and a step finds out why."""
+        lease = note.lease
+        if lease is None or not is_id(lease.job_id) or not are_usable([(lease.token, lease.worker_id)]):
+            return None
+        asked = (now, lease.job_id, lease.token[:32], lease.worker_id, note.name, note.data)
+        rows = await self._connections.rows(self._sql["take_note"], *asked)
+        return Noted(lease.job_id, note.name, note.data, *rows[0]) if rows else None
 
     # ------------------------------------------------------------------ counts
 

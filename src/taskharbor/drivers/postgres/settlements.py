@@ -49,7 +49,7 @@ def batch_of(leases: Sequence[Lease]) -> Batch:
     workers = [lease.worker_id for lease in leases]
     is_one = tokens.count(tokens[0]) == workers.count(workers[0]) == len(tokens)
     is_usable = (
-        are_ids(ids) and len(set(ids)) == len(ids) and _is_usable(set(zip(tokens, workers, strict=True)))
+        are_ids(ids) and len(set(ids)) == len(ids) and are_usable(set(zip(tokens, workers, strict=True)))
     )
     places: Sequence[int] = range(len(ids))
     if not is_usable:
@@ -75,7 +75,8 @@ def batch_of(leases: Sequence[Lease]) -> Batch:
     )
 
 
-def _is_usable(claims: Iterable[tuple[str, str | None]]) -> bool:
+def are_usable(claims: Iterable[tuple[str, str | None]]) -> bool:
+    """Whether the server can be asked about these tokens and workers."""
     return all(is_token(token) and "\0" not in (worker or "") for token, worker in claims)
 
 
@@ -84,7 +85,7 @@ def _usable(leases: Sequence[Lease]) -> list[int]:
     return [
         place
         for job_id, place in first.items()
-        if are_ids([job_id]) and _is_usable([(leases[place].token, leases[place].worker_id)])
+        if are_ids([job_id]) and are_usable([(leases[place].token, leases[place].worker_id)])
     ]
 
 

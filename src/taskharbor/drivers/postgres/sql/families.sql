@@ -33,6 +33,11 @@ select {schema}.add_children(
     $13::pg_catalog.timestamptz[], $14::pg_catalog.int8[], $15::pg_catalog.int4[], $16::pg_catalog.int4[],
     $17::pg_catalog.int8[], $18::pg_catalog.int8[])
 
+-- name: take_note
+-- a new note under its lease.   $1 now  $2 job  $3 token  $4 worker  $5 name  $6 data
+select o_at, o_version from {schema}.take_note(
+    $1::timestamptz, $2::text::uuid, $3::text::uuid, $4::text, $5::text, $6::bytea)
+
 -- name: late_families
 -- jobs whose deadline has passed, the oldest first.   $1 now  $2 how many
 select f.id::text from {schema}.family f
