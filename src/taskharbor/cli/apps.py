@@ -41,8 +41,8 @@ def load_app(reference: str, url: str | None = None, include: Sequence[str] | No
         raise ConfigurationError(_not_there(module, attribute, found))
     if url is not None and not found.is_attached:
         found.attach(url)
-    elif url is not None and was_given("url"):
-        _refuse_two_stores(reference, found, store_url(url))
+    elif url is not None:
+        _compare_stores(reference, found, store_url(url))
     found.import_tasks(*chosen_include(include))
     return found
 
@@ -83,15 +83,21 @@ def _export_store(url: str | None) -> None:
         os.environ[URL_VARIABLE] = chosen
 
 
-def _refuse_two_stores(reference: str, harbor: Harbor, url: str) -> None:
-    """Ignoring --url would run the command on the wrong store."""
-    if harbor.url is None:
-        raise ConfigurationError(f"--url {masked(url)} was given, but {reference} has a driver of its own")
-    if _whole(harbor.url) != _whole(url):
+def _compare_stores(reference: str, harbor: Harbor, url: str) -> None:
+    """Ignoring --url would run the command on the wrong store; a variable is for apps that name none."""
+    if harbor.url is not None and _whole(harbor.url) == _whole(url):
+        return
+    there = "has a driver of its own"
+    if harbor.url is not None:
+        there = f"names another store in its code, {masked(harbor.url)}"
+    if was_given("url"):
         raise ConfigurationError(
-            f"--url {masked(url)} was given, but {reference} names another store in its code, "
-            f"{masked(harbor.url)}: remove one of them"
+            f"--url {masked(url)} was given, but {reference} {there}: remove one of them"
         )
+    sys.stderr.write(
+        f"warning: {URL_VARIABLE} is {masked(url)}, but {reference} {there}. That one is used; "
+        "`Harbor()` without a URL takes the one of the variable\n"
+    )
 
 
 def _whole(url: str) -> str:

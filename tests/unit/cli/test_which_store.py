@@ -115,8 +115,20 @@ def test_a_store_of_the_environment_is_for_apps_that_name_none(
 ) -> None:
     monkeypatch.setenv("TASKHARBOR_URL", "sqlite:///of-the-environment.db")
 
-    assert shell.bare("worker", app, "--burst").code == 0
+    ran = shell.bare("worker", app, "--burst")
+
+    assert ran.code == 0
     assert not os.path.exists("of-the-environment.db")
+    assert "warning: TASKHARBOR_URL is sqlite:///of-the-environment.db, but which_app:harbor names" in ran.err
+    assert "sqlite:///of-the-app.db. That one is used" in ran.err
+
+
+def test_a_variable_and_an_app_that_name_one_store_need_no_warning(
+    shell: Shell, app: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TASKHARBOR_URL", "sqlite:///of-the-app.db")
+
+    assert "warning" not in shell.bare("worker", app, "--burst").err
 
 
 def test_a_program_and_the_command_line_read_the_same_settings_file(shell: Shell, tmp_path: Path) -> None:
