@@ -19,7 +19,7 @@ _HEAD = (
 def write_section(title: str, body: str) -> None:
     """Replace the section of this title, or add it."""
     text = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else _HEAD
-    section = f"## {title}\n\n{_stamp()}\n\n{body.strip()}\n"
+    section = f"## {title}\n\n{_stamp(title)}\n\n{body.strip()}\n"
     pattern = re.compile(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
     if pattern.search(text):
         text = pattern.sub(lambda _: section + "\n", text)
@@ -33,7 +33,9 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
-def _stamp() -> str:
+def _stamp(title: str) -> str:
+    """The version of SQLite too, unless the section is about another store."""
+    sqlite = "" if title.startswith(("Postgres", "Valkey")) else f"SQLite {sqlite3.sqlite_version}, "
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],
         capture_output=True,
@@ -43,5 +45,5 @@ def _stamp() -> str:
     ).stdout.strip()
     return (
         f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-        f"SQLite {sqlite3.sqlite_version}, commit {commit or 'unknown'}."
+        f"{sqlite}commit {commit or 'unknown'}."
     )
