@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from taskharbor.cli.columns import ago, counted, span_text, tries
+from taskharbor.cli.tables import wrapped
 
 View = dict[str, Any]
 
@@ -60,10 +61,11 @@ def _tries_text(job: View) -> str:
     return f"{tries(job)} ({', '.join(words)})"
 
 
-def why_lines(why: View) -> Iterator[str]:
-    """The answer in one line, then facts, then a hint."""
+def why_lines(why: View, width: int | None = None) -> Iterator[str]:
+    """The answer in one line, or as many as a terminal of this width needs; then facts, then a hint."""
     until = f" (until {why['until']})" if why["until"] else ""
-    yield f"{why['id']} {why['type']} {why['text']}{until}"
+    answer = f"{why['id']} {why['type']} {why['text']}{until}"
+    yield from [answer] if width is None else wrapped(answer, width)
     for fact in why["facts"]:
         yield f"  {_indented(fact)}"
     if why["hint"]:

@@ -9,14 +9,17 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from taskharbor.drivers import Driver, connect
+from taskharbor.model.bonds import Bonds
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, NewJob
+from taskharbor.model.presence import WorkerReport
 from taskharbor.model.schedule import Schedule
 from taskharbor.testing.servers import free_port as find_free_port
 
@@ -102,6 +105,32 @@ class Command:
 
         async def go(driver: Driver) -> None:
             await driver.put_schedule(schedule)
+
+        asyncio.run(self._in_store(go))
+
+    def workflow(self, *types: str) -> str:
+        """Put a group of these in, each after the one before; answers the id of the whole."""
+
+        async def go(driver: Driver) -> str:
+            ids = [Entropy().job_id(driver.clock.now()) for _ in ("root", *types)]
+            root, *parts = ids
+            before: list[tuple[str, ...]] = [(), *((one,) for one in parts)]
+            jobs = [
+                NewJob(id=root, type="orders.monthly.report", queue="media", bonds=Bonds(done_by="children"))
+            ]
+            for type, job_id, after in zip(types, parts, before, strict=False):
+                bonds = Bonds(parent=root, after=after)
+                jobs.append(NewJob(id=job_id, type=type, queue="media", bonds=bonds))
+            await driver.enqueue(jobs)
+            return root
+
+        return str(asyncio.run(self._in_store(go)))
+
+    def report(self, report: WorkerReport) -> None:
+        """Let a worker be alive for the next hour."""
+
+        async def go(driver: Driver) -> None:
+            await driver.report_worker(report, ttl=timedelta(hours=1))
 
         asyncio.run(self._in_store(go))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from taskharbor.model.presence import WorkerReport
 from taskharbor.model.state import JobState
 from tests.integration.cli.conftest import Command
 
@@ -140,12 +142,24 @@ def busy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with something in every table, made once by commands."""
     command = Command(tmp_path_factory.mktemp("busy"))
     command.put("send_welcome", "mail")
-    command.put("billing.invoices.send_reminder", "billing-reminders", max_attempts=1)
+    failed = command.put("billing.invoices.send_reminder", "billing-reminders", max_attempts=1)
     command.put("render_video", "media")
     command("worker", "--handle", "billing.invoices.send_reminder=fail", "--burst", "-q", "billing-reminders")
     command("queues", "pause", "media")
     command.schedule("office-hours-report-for-customers", "reports.customers", "media-transcoding")
     command("tokens", "create", "--role", "viewer", "--note", "for the people on call: " + "names " * 10)
+    command.report(
+        WorkerReport(
+            worker_id="worker-with-a-long-name-4711-e258aec5",
+            host="build-and-render-17.europe.example",
+            pid=4711,
+            queues=("billing-reminders", "mail", "media-transcoding"),
+            concurrency=16,
+            release="2026.11.18-rc1",
+        )
+    )
+    tree = command.workflow("orders.collect", "orders.summarise_by_customer", "orders.send_to_accounting")
+    (command.folder / "ids.json").write_text(json.dumps({"failed": failed, "tree": tree}), "utf-8")
     return command.folder
 
 
@@ -157,7 +171,7 @@ def busy(busy_folder: Path, tmp_path: Path) -> Command:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("columns", [80, 200])
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
@@ -165,7 +179,13 @@ def busy(busy_folder: Path, tmp_path: Path) -> Command:
         ("jobs list", ["TYPE", "STATE", "TRY", "billing.invoices.", "billing-reminders", "failed", "1/1"]),
         ("dlq list", ["TYPE", "KIND", "billing.invoices.", "billing-reminders", "error"]),
         ("queues list", ["QUEUE", "billing-reminders", "media", "paused"]),
-        ("workers list", ["(none)"]),
+        ("workers list", ["WORKER", "e258aec5", "media-transcoding", "0/16"]),
+        ("workflows list", ["TASK", "orders.monthly.report", "blocked"]),
+        ("workflows show {tree}", ["orders.monthly.report", "orders.summarise_by_customer", "ready"]),
+        ("workflows graph {tree}", ["orders.collect", "orders.send_to_accounting"]),
+        ("jobs show {failed}", ["billing.invoices.send_reminder", "failed", "billing-reminders"]),
+        ("jobs why {tree}", ["orders.monthly.report", "orders.send_to_accounting"]),
+        ("dlq show {failed}", ["billing.invoices.send_reminder", "failed"]),
         ("schedules list", ["SCHEDULE", "NEXT", "office-hours-report", "Argentina", "media-transcoding"]),
         ("tokens list", ["ROLE", "viewer", "for the people on call"]),
         ("migrate status", ["up to date"]),
@@ -179,7 +199,8 @@ def busy(busy_folder: Path, tmp_path: Path) -> Command:
 def test_every_table_fits_the_terminal_and_loses_nothing(
     busy: Command, columns: int, words: str, shown: list[str]
 ) -> None:
-    terminal = Terminal(busy, *words.split(), columns=columns)
+    ids = json.loads((busy.folder / "ids.json").read_text("utf-8"))
+    terminal = Terminal(busy, *words.format(**ids).split(), columns=columns)
 
     assert terminal.end() == 0, terminal.text
     lines = terminal.text.replace("\r", "").split("\n")

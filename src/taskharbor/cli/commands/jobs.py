@@ -102,7 +102,7 @@ async def why(session: Session, job_id: JobId) -> None:
     job = await job_of(session.driver, job_id)
     found = await look_into(session.driver, job.id)
     view = plain(why_view(found))
-    session.out.document(view, why_lines(view))
+    session.out.document(view, why_lines(view, session.out.width))
 
 
 @app.command()
