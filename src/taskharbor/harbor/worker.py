@@ -44,12 +44,6 @@ class HarborWorker(Worker):
         self._schedules = schedules
         self._has_scheduler = scheduler and not self._timing.is_virtual
 
-    async def arun(self, *, until_idle: bool = False) -> None:
-        try:
-            await super().arun(until_idle=until_idle)
-        finally:
-            await self.driver.close()
-
     def _check_handlers(self) -> None:
         super()._check_handlers()
         self._schedules._check()

@@ -649,3 +649,24 @@ def test_a_bad_url_leaves_a_harbor_as_it_was(harbor):
 
     assert harbor.url == "memory://"
     harbor.open()
+
+
+async def test_a_second_run_of_a_worker_leaves_the_first_one_alone() -> None:
+    harbor = Harbor("memory://")
+
+    @harbor.task
+    async def greet() -> str:
+        return "hello"
+
+    worker = harbor.worker()
+    running = asyncio.create_task(worker.arun())
+    async with asyncio.timeout(30):
+        await (await greet.aenqueue()).aresult()
+        with pytest.raises(ConfigurationError, match="already running"):
+            await worker.arun()
+
+        assert await (await greet.aenqueue()).aresult() == "hello"
+        worker.stop()
+        await running
+    assert not worker.driver.is_open
+    await harbor.aclose()
