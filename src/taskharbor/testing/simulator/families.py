@@ -255,7 +255,7 @@ class _World:
         known = {note.name: note.data for note in job.notes}
         for name in ("first", "second"):
             if name not in known:
-                if (job.id, name) in self._steps:
+                if (job.id, name) in self._steps and not self._is_late(job):
                     self.blame("F7", f"step {name} of {job.id} ran again although it was noted")
                 data = self._entropy.bytes(4)
                 [answer] = await driver.note([Note(name, data, lease=job.lease)], now=self.now)
@@ -271,6 +271,10 @@ class _World:
         [record] = await driver.get([child.id], now=self.now)
         is_over = record is not None and record.state.is_terminal
         return Ack(job.lease) if is_over else Park(job.lease, (child.id,))
+
+    def _is_late(self, job: JobRecord) -> bool:
+        """Its lease is over: another run may be ahead of this one, which can no longer write."""
+        return job.lease_expires_at is not None and job.lease_expires_at <= self.now
 
     async def _wait_for_event(self, driver: Driver, job: JobRecord) -> Settlement:
         event = self._child(job, "event", done_by="call", optional=True, within=timedelta(seconds=20))
