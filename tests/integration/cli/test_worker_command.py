@@ -353,3 +353,14 @@ def test_lanes_rate_poll_prefetch_and_strict_reach_the_worker(taskharbor: Comman
     assert worked.code == 0, worked.err
     assert (taskharbor.job(gpu).state, taskharbor.job(cpu).state) == (JobState.COMPLETED, JobState.READY)
     assert taskharbor("worker", "app:harbor", "--burst", "--rate", "often").code == 2
+
+
+def test_a_job_that_fails_for_good_is_an_error_with_the_users_own_line(taskharbor: Command) -> None:
+    taskharbor.put("boom", max_attempts=1)
+
+    ran = taskharbor("worker", "app:harbor", "--until-idle")
+
+    [first] = [line for line in ran.err.splitlines() if "ERROR" in line]
+    assert "boom" in first
+    assert 'app.py", line 14, in boom' in ran.err
+    assert "RuntimeError: no luck" in ran.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -64,6 +65,15 @@ def peak_of(pid: int) -> int:
     found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
     assert found is not None
     return int(found[1]) * 1024
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds of CPU that a process has used."""
+    stat = Path(f"/proc/{pid}/stat")
+    if not stat.exists():
+        pytest.skip("this machine does not show how much CPU a process used")
+    used = stat.read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
 
 
 async def fill(url: str, count: int = JOBS) -> list[str]:
@@ -170,9 +180,10 @@ def test_bodies_of_callers_who_hold_them_back_have_a_sum(server: tuple[str, int]
 
 @pytest.mark.more("hundreds of jobs, or megabytes of them")
 def test_very_many_small_values_are_refused_quickly(server: tuple[str, int]) -> None:
-    address, _ = server
+    """Judged by the CPU time of the server, which other programs do not change: it was 3.7 s once."""
+    address, pid = server
     body = b'{"jobs":[' + b",".join([b"[]"] * 5_000_000) + b"]}"
-    begun = time.monotonic()
+    before = cpu_of(pid)
     with httpx2.Client(timeout=GENEROUS_SECONDS) as client:
         answer = client.post(
             f"{address}/api/jobs/batch", content=body, headers={"Content-Type": "application/json"}
@@ -180,7 +191,7 @@ def test_very_many_small_values_are_refused_quickly(server: tuple[str, int]) -> 
 
     assert answer.status_code == 422
     assert b"values" in answer.content
-    assert time.monotonic() - begun < GENEROUS_SECONDS
+    assert cpu_of(pid) - before < 1.0
 
 
 def test_an_honest_batch_with_many_commas_in_its_texts_is_taken(server: tuple[str, int]) -> None:

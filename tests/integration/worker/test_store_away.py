@@ -10,16 +10,21 @@ import pytest
 
 from taskharbor import Harbor
 from taskharbor.model.state import JobState
+from taskharbor.testing.http_server import HttpServer
 from taskharbor.testing.servers.postgres import PostgresServer, migrate_blocking
 from taskharbor.testing.servers.valkey import ValkeyServer
 
 SLOW = 40.0
-SERVERS = {"valkey": ValkeyServer, "postgres": PostgresServer}
+SERVERS = {
+    "http": lambda folder: HttpServer(f"sqlite:///{folder}/jobs.db"),
+    "postgres": lambda _: PostgresServer(durable=True),
+    "valkey": lambda _: ValkeyServer(durable=True),
+}
 
 
 @pytest.fixture(params=sorted(SERVERS))
-def server(request):
-    with SERVERS[request.param](durable=True) as server:
+def server(request, tmp_path):
+    with SERVERS[request.param](tmp_path) as server:
         yield server
 
 
