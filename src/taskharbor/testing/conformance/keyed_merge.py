@@ -11,9 +11,9 @@ import pytest
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import CancelResult, EnqueueResult, ReclaimResult, Requeued
-from taskharbor.errors import LeaseMismatch
-from taskharbor.model.job import JobRecord, RunAtRule, Update
-from taskharbor.model.settlement import Ack, Release, Retry, Stalled
+from taskharbor.errors import JobNotInflight, LeaseMismatch
+from taskharbor.model.job import JobRecord, Lease, RunAtRule, Update
+from taskharbor.model.settlement import Ack, Fail, Release, Retry, Stalled
 from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.keyed_table import (
     ALL_FLAGS,
@@ -321,6 +321,20 @@ async def test_enqueueing_the_id_of_an_alias_is_a_duplicate_of_the_job(driver: D
 
     assert (answer.result, answer.id) == (EnqueueResult.DUPLICATE, job_id)
     assert await found_ids(driver) == [job_id]
+
+
+@PAIRS
+async def test_a_lease_of_an_alias_is_refused(driver: Driver, pair: Pair) -> None:
+    """T03: it was never handed out; the job that it stands for is not touched."""
+    job_id, alias = await pair(driver)
+    lease = Lease(alias, "0" * 32)
+    ends = [Ack(lease), Retry(lease, reason="broken"), Release(lease), Fail(lease, "broken"), Stalled(lease)]
+
+    async with unchanged(driver, job_id):
+        answers: list[object] = [(await driver.settle([end], now=START))[0] for end in ends]
+        answers += await driver.extend_leases([lease], LEASE, now=START)
+
+    assert [type(answer) for answer in answers] == [JobNotInflight] * 6
 
 
 @PAIRS

@@ -355,7 +355,7 @@ end
 -- record can say, as `settled` does, and repeats `lease_error` in model/transitions.py.
 local function settle_other(from, head)
   local queue, token, worker_id, field = tonumber(ARGV[from]), ARGV[from + 1], ARGV[from + 2], ARGV[from + 3]
-  if not head then
+  if not head or byte(head) == ALIAS then
     return 'N'
   end
   local state, flags, rank, version, _, attempts = unpack_from('>BBBI4I8I4', head)
