@@ -32,13 +32,15 @@ class Bug(NamedTuple):
     one: str
     other: str
     starts: tuple[str, ...]
+    more: tuple[tuple[str, str], ...] = ()
+    """Other texts to replace: a second check that would catch the mistake."""
 
 
 BUGS = {
     "an ack asks for no token": Bug(
-        "settle_rest",
-        "s.token = p_tokens[coalesce(i.lease, 1)] and s.ends_at > p_at\n              and s.worker = "
-        "coalesce(p_workers[coalesce(i.lease, 1)], s.worker)",
+        "settle_others",
+        "s.token = p_tokens[coalesce(p_leases[i.ord], 1)] and s.ends_at > p_at\n              and s.worker = "
+        "coalesce(p_workers[coalesce(p_leases[i.ord], 1)], s.worker)",
         "s.ends_at > p_at",
         "ack",
         "extend",
@@ -51,11 +53,12 @@ BUGS = {
         "reserve",
         "reserve",
         ("ready", "keyed"),
+        more=(("as r(rank, lane, count, first) where v_usual > 0", "as r(rank, lane, count, first)"),),
     ),
-    "a retry does not look again for a cancel": Bug(
-        "settle_rest",
-        "and s.cancel_requested = (select k.cancel_requested from job_state k where k.id = i.id)",
-        "",
+    "a retry does not lock before it looks for a cancel": Bug(
+        "settle_others",
+        "and k.state = 3 for no key update skip locked offset 0) s",
+        "and k.state = 3 offset 0) s",
         "retry",
         "cancel",
         ("running",),
@@ -69,7 +72,7 @@ BUGS = {
         ("keyed", "due"),
     ),
     "a cancel does not look again": Bug(
-        "locked_if_still",
+        "lock_in_order",
         "raise exception 'a job has moved' using errcode = 'TH001';",
         "null;",
         "cancel",
@@ -97,9 +100,11 @@ def own_store() -> Iterator[str]:
 
 @pytest.fixture
 def broken_store(own_store: str, bug: Bug) -> Iterator[str]:
-    right = FUNCTIONS.texts[bug.function]
-    assert right.count(bug.right) == 1, "the function has changed: plant the bug in its new text"
-    _put(own_store, right.replace(bug.right, bug.wrong))
+    right = wrong = FUNCTIONS.texts[bug.function]
+    for was, becomes in ((bug.right, bug.wrong), *bug.more):
+        assert right.count(was) == 1, "the function has changed: plant the bug in its new text"
+        wrong = wrong.replace(was, becomes)
+    _put(own_store, wrong)
     yield own_store
     _put(own_store, right)
 
