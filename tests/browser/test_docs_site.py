@@ -5,10 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from playwright.sync_api import TimeoutError as TookTooLong
@@ -27,21 +24,20 @@ OF_THE_THEME = {
 }
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
-        """A test prints nothing."""
-
-
 @pytest.fixture(scope="module")
 def site() -> Iterator[str]:
     subprocess.run(
         [sys.executable, docs.ROOT / "tools/docs.py"], cwd=docs.ROOT, check=True, capture_output=True
     )
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(docs.SITE)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    server.server_close()
+    serve = ["-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(docs.SITE)]
+    with subprocess.Popen(
+        [sys.executable, *serve], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
+        assert server.stdout is not None
+        port = re.search(r"port (\d+)", server.stdout.readline())
+        assert port is not None
+        yield f"http://127.0.0.1:{port[1]}/"
+        server.terminate()
 
 
 def test_pages_fit_a_phone_and_pass_axe(pages, site):

@@ -171,7 +171,9 @@ def busy(busy_folder: Path, tmp_path: Path) -> Command:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("columns", [80, 200])
+@pytest.mark.parametrize(
+    "columns", [80, pytest.param(200, marks=pytest.mark.more("the same tables on a wide terminal"))]
+)
 @pytest.mark.parametrize(
     ("words", "shown"),
     [

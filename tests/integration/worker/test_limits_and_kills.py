@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import time
@@ -142,11 +143,13 @@ async def test_a_full_limit_is_taken_over_in_time(harness: ProcessHarness, store
         assert not harness.notes("started", waiting[0])
         victim.send_signal(signal.SIGKILL)
         victim.wait()
-        ends = {job_id: (await harness.job(job_id)).lease_expires_at for job_id in ids}
-        seconds = []
-        for job_id in ids:
+        held = {job_id: await harness.job(job_id) for job_id in ids}
+        ends = {job_id: job.lease_expires_at for job_id, job in held.items() if job.starts == 1}
+        # On a very slow machine some are taken over before their end is known: that try says nothing.
+        seconds = [math.inf] * (len(held) - len(ends))
+        for job_id, ended_at in ends.items():
             record = await harness.when(job_id, lambda record: record.starts == 2)
-            ended_at, started_at = ends[job_id], record.started_at
+            started_at = record.started_at
             assert ended_at is not None
             assert started_at is not None
             assert started_at >= ended_at
