@@ -13,7 +13,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import CancelResult, EnqueueResult, ReclaimResult, Requeued
 from taskharbor.errors import JobNotInflight, LeaseMismatch
 from taskharbor.model.job import JobRecord, Lease, RunAtRule, Update
-from taskharbor.model.settlement import Ack, Fail, Release, Retry, Stalled
+from taskharbor.model.settlement import Ack, Fail, Release, Retry, Settlement, Stalled
 from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.keyed_table import (
     ALL_FLAGS,
@@ -328,8 +328,9 @@ async def test_a_lease_of_an_alias_is_refused(driver: Driver, pair: Pair) -> Non
     """T03: it was never handed out; the job that it stands for is not touched."""
     job_id, alias = await pair(driver)
     lease = Lease(alias, "0" * 32)
-    ends = [Ack(lease), Retry(lease, reason="broken"), Release(lease), Fail(lease, "broken"), Stalled(lease)]
+    ends: list[Settlement] = [Ack(lease), Retry(lease, reason="broken"), Release(lease), Stalled(lease)]
 
+    ends.append(Fail(lease, "broken"))
     async with unchanged(driver, job_id):
         answers: list[object] = [(await driver.settle([end], now=START))[0] for end in ends]
         answers += await driver.extend_leases([lease], LEASE, now=START)
