@@ -328,9 +328,14 @@ async def test_a_lease_of_an_alias_is_refused(driver: Driver, pair: Pair) -> Non
     """T03: it was never handed out; the job that it stands for is not touched."""
     job_id, alias = await pair(driver)
     lease = Lease(alias, "0" * 32)
-    ends: list[Settlement] = [Ack(lease), Retry(lease, reason="broken"), Release(lease), Stalled(lease)]
+    ends: list[Settlement] = [
+        Ack(lease),
+        Retry(lease, reason="broken"),
+        Release(lease),
+        Fail(lease, "broken"),
+        Stalled(lease),
+    ]
 
-    ends.append(Fail(lease, "broken"))
     async with unchanged(driver, job_id):
         answers: list[object] = [(await driver.settle([end], now=START))[0] for end in ends]
         answers += await driver.extend_leases([lease], LEASE, now=START)
