@@ -63,6 +63,7 @@ async def read_started(worker: Process, started: Counter[str]) -> None:
     assert worker.stdout is not None
     while line := await worker.stdout.readline():
         started[line.decode().strip()] += 1
+    await worker.wait()
 
 
 def group_with_callback(size: int) -> list[NewJob]:
@@ -113,6 +114,7 @@ async def test_a_worker_that_is_killed_holds_no_group_for_ever(store_url, driver
     for _ in range(150):
         await victim.stdout.readline()
     victim.kill()
+    await victim.wait()
     survivor = await start_worker(store_url, "survivor")
     started: Counter[str] = Counter()
     reader = asyncio.create_task(read_started(survivor, started))
