@@ -19,8 +19,6 @@ PAGES = ["", "guides/retries/", "reference/python/harbor/", "concepts/lifecycle/
 OF_THE_THEME = {
     "landmark-unique": "each block of code has a navigation of its own",
     "scrollable-region-focusable": "wide tables scroll",
-    "color-contrast": "labels of attributes in the API pages",
-    "empty-table-header": "first columns whose meaning is plain",
 }
 
 
