@@ -96,7 +96,7 @@ def _compare_stores(reference: str, harbor: Harbor, url: str) -> None:
         )
     sys.stderr.write(
         f"warning: {URL_VARIABLE} is {masked(url)}, but {reference} {there}. That one is used; "
-        "`Harbor()` without a URL takes the one of the variable\n"
+        "write `Harbor()` without a URL to use the variable\n"
     )
 
 
