@@ -207,5 +207,10 @@ def test_every_table_fits_the_terminal_and_loses_nothing(
     assert terminal.end() == 0, terminal.text
     lines = terminal.text.replace("\r", "").split("\n")
     assert [word for word in shown if word not in terminal.text] == []
-    assert [line for line in lines if len(line) > columns and "━" not in line] == []  # bars are redrawn
+    assert [line for line in lines if len(line) > columns and not may_be_wider(line)] == []
     assert "…" not in terminal.text
+
+
+def may_be_wider(line: str) -> bool:
+    """A bar is drawn again in place; the path of a traceback stays whole, so that it can be copied."""
+    return "━" in line or re.match(r' *File "', line) is not None
