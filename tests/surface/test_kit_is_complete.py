@@ -3,10 +3,15 @@
 import ast
 import inspect
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from taskharbor.testing import conformance
+from tests.contract.losses import LOSSES
 
 ROOT = Path(__file__).parents[2]
 TOPICS = ROOT / "src" / "taskharbor" / "testing" / "conformance"
@@ -65,6 +70,32 @@ def test_every_number_of_the_plan_has_a_case() -> None:
     covered |= {number for docstring in docstrings_beside_the_kit() for number in numbers_in(docstring)}
 
     assert sorted(NUMBERS - covered - FOR_SERVERS) == []
+
+
+@pytest.mark.more("collects the whole kit in a process of its own")
+@pytest.mark.parametrize(
+    "kit", ["tests/integration/redis/cluster/test_conformance.py", "tests/contract/test_conformance.py"]
+)
+def test_every_case_runs_in_make_test_on_every_store(kit: str) -> None:
+    """Where a store leaves the other rows of a table to `make test-more`, one row of each case stays."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "not long and not more", kit]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    stores = ("memory", "sqlite", "postgres", "redis", "http") if "contract" in kit else ("",)
+
+    for store in stores:
+        found = {
+            line.rpartition("::")[2].partition("[")[0]
+            for line in listed.splitlines()
+            if line.startswith(kit) and store in line.rpartition("[")[2]
+        }
+        assert sorted(set(kit_cases()) - found - about_lost_records(store)) == [], store
+
+
+def about_lost_records(store: str) -> set[str]:
+    """The cases that nothing can ask of this store: see `lose_record` in tests/contract/conftest.py."""
+    if store == "" or store in LOSSES:
+        return set()
+    return {name for name, case in kit_cases().items() if case.__module__.endswith(".orphans")}
 
 
 def test_every_case_of_the_kit_says_what_it_is_about() -> None:
