@@ -6,6 +6,7 @@ import hashlib
 from importlib.resources import files
 
 PRELUDE, RATES, STORY, FAMILIES = "prelude", "rates", "story", "families"
+_AFTER_EXCHANGE = ("exchange_acks", "exchange_settle", "exchange_room", "exchange_claim")
 _VERB = "-- VERB"
 _WITH_RATES = frozenset({"enqueue", "exchange", "commit", RATES})
 # A server out of memory refuses enqueues and the logbook; scripts that free memory or only move jobs go on.
@@ -33,14 +34,14 @@ def load() -> dict[str, Script]:
     }
     if PRELUDE not in texts:
         raise RuntimeError("no Lua files in taskharbor/drivers/redis/lua: the installation is incomplete")
-    prelude = texts.pop(PRELUDE)
-    rates, mark, verb = texts[RATES].partition(_VERB)
+    parts = {name: texts.pop(name) for name in (PRELUDE, STORY, FAMILIES, *_AFTER_EXCHANGE)}
+    parts[RATES], mark, verb = texts[RATES].partition(_VERB)
     texts[RATES] = mark + verb
-    parts = {PRELUDE: prelude, RATES: rates, STORY: texts.pop(STORY), FAMILIES: texts.pop(FAMILIES)}
-    return {
-        name: Script(name, _assembled(name, [*(parts[part] for part in _before(name)), text]))
-        for name, text in texts.items()
-    }
+    scripts = {}
+    for name, text in texts.items():
+        before, after = ([parts[part] for part in side] for side in (_before(name), _after(name)))
+        scripts[name] = Script(name, _assembled(name, [*before, text, *after]))
+    return scripts
 
 
 def _before(name: str) -> list[str]:
@@ -49,6 +50,11 @@ def _before(name: str) -> list[str]:
         return []
     rates = [RATES] if name in _WITH_RATES else []
     return [PRELUDE, *rates, *([STORY, FAMILIES] if name == "exchange" else [])]
+
+
+def _after(name: str) -> tuple[str, ...]:
+    """The parts that a script goes on with."""
+    return _AFTER_EXCHANGE if name == "exchange" else ()
 
 
 def _assembled(name: str, parts: list[str]) -> str:
