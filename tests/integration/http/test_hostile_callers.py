@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pytest
 
+from taskharbor.web.config import ServerConfig
 from tests.integration.http.api import GENEROUS_SECONDS, make_token, token_file
 
 ASKED_FOR = int(os.environ.get("TASKHARBOR_HOSTILE", "0"))
@@ -31,6 +32,8 @@ MOST_MEMORY = 256 * 1024 * 1024
 HELD = 1200
 """Connections that this side keeps open at once: more than the server holds."""
 LONGEST_SECONDS = 90.0
+OTHER_FILES = 100
+"""Of a server: its store, its log, the event loop, and connections that it is about to refuse."""
 
 LIVE = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -52,6 +55,8 @@ class Server:
     def __init__(self, port: int, pid: int, log: Path, producer: bytes, viewer: bytes) -> None:
         self.port, self.pid, self.log = port, pid, log
         self.producer, self.viewer = producer, viewer
+        self.made = self.most_files = 0
+        """Connections that `never_read` made, and the most files that the server had open meanwhile."""
 
     @property
     def peak(self) -> int:
@@ -61,6 +66,10 @@ class Server:
         found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
         assert found is not None
         return int(found[1]) * 1024
+
+    def files(self) -> int:
+        folder = Path(f"/proc/{self.pid}/fd")
+        return sum(1 for _ in folder.iterdir()) if folder.exists() else 0
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=GENEROUS_SECONDS)
@@ -152,6 +161,9 @@ def never_read(server: Server, is_late: Callable[[], bool]) -> None:
                 caller.sendall(kinds[number % len(kinds)])
             if len(held) > HELD:
                 held.popleft().close()
+            server.made = number + 1
+            if number % 50 == 0:
+                server.most_files = max(server.most_files, server.files())
     finally:
         for caller in held:
             caller.close()
@@ -225,9 +237,12 @@ def test_a_server_under_hostile_callers_answers_soon_and_stays_small(
 
     peak, logged = server.peak, server.log.read_text()
     print(f"slowest {prober.slowest:.3f} s of {prober.answered}, {prober.refused} refused, {peak >> 20} MiB")
+    print(f"{server.made} connections that never read, at most {server.most_files} files open in the server")
     assert prober.answered > 20
     assert prober.refused == 0
     assert prober.slowest < SLOWEST_SECONDS
     assert peak < MOST_MEMORY
+    assert server.made == CONNECTIONS or not ASKED_FOR, f"{server.made} within {LONGEST_SECONDS:g} s"
+    assert server.most_files <= ServerConfig.max_connections + OTHER_FILES
     assert "connections: " in logged, "nothing was logged"
     assert len(logged.splitlines()) < 200

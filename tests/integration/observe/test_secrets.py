@@ -156,7 +156,7 @@ def test_no_line_shows_the_password_of_a_store_that_cannot_be_reached(taskharbor
     url = f"postgresql://app:{PASSWORD}@127.0.0.1:9/jobs?connect_timeout=1"
     flags = ["--log-format", "json", "--log-level", "debug", "-vv", "--url", url]
 
-    done = taskharbor("worker", "--handle", "x=echo", "--burst", *flags)
+    done = taskharbor("worker", "--handle", "x=echo", "--burst", "--store-wait", "0s", *flags)
 
     assert done.code != 0
     assert "127.0.0.1" in done.err

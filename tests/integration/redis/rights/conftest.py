@@ -40,8 +40,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
     for item in first.values():
-        if _topic(item.function) not in ON_BOTH:
-            item.add_marker(pytest.mark.more("the other topics of the kit, with rights"))
+        if _topic(item.function) not in ON_BOTH or item.callspec.params["driver_url"] == "cluster":
+            item.add_marker(pytest.mark.more("the other topics of the kit, and a cluster, with rights"))
 
 
 def _topic(case: Callable[..., Any]) -> str:
