@@ -9,8 +9,10 @@ import pytest
 import redis
 
 from taskharbor.drivers import connect
-from taskharbor.errors import DriverUnavailable
-from taskharbor.testing.conformance.kit import START, get_one, new_job, running
+from taskharbor.drivers.redis.acl import WITH_SENTINELS, allowed
+from taskharbor.errors import DriverUnavailable, StoreRefused
+from taskharbor.model.settlement import Ack
+from taskharbor.testing.conformance.kit import START, get_one, new_job, running, settle_one
 from taskharbor.testing.servers import ValkeyServer
 
 PATIENCE = 60.0
@@ -97,3 +99,27 @@ async def test_a_name_that_no_sentinel_knows_is_reported(watched):
 
     with pytest.raises(DriverUnavailable, match="knows no primary 'other'"):
         await connect(f"redis+sentinel://127.0.0.1:{sentinel.port}/other").open()
+
+
+async def test_the_documented_rights_are_enough_through_a_sentinel(watched):
+    primary, _, sentinel = watched
+    with redis.Redis(port=primary.port) as admin:
+        rights = [*allowed(), *(f"+{command}" for command in WITH_SENTINELS)]
+        admin.execute_command("ACL", "SETUSER", "worker", "on", ">secret", "~{taskharbor}:*", *rights)
+    url = f"redis+sentinel://worker:secret@127.0.0.1:{sentinel.port}/harbor"
+
+    async with connect(url) as driver:
+        await settle_one(driver, Ack((await running(driver)).lease))
+
+    with redis.Redis(port=primary.port) as admin:
+        refused = {entry[b"object"] for entry in admin.execute_command("ACL", "LOG")}
+    assert refused <= {b"config|get"}  # asked for to show how the server flushes, and not needed
+
+
+async def test_a_user_without_the_right_for_sentinels_learns_which_it_is(watched):
+    primary, _, sentinel = watched
+    with redis.Redis(port=primary.port) as admin:
+        admin.execute_command("ACL", "SETUSER", "worker", "on", ">secret", "~{taskharbor}:*", *allowed())
+
+    with pytest.raises(StoreRefused, match="role"):
+        await connect(f"redis+sentinel://worker:secret@127.0.0.1:{sentinel.port}/harbor").open()
