@@ -23,7 +23,8 @@ MAX_NAMED = 3
 
 When = Literal["success", "over", "failure"]
 Stop = Literal["cancel", "stopped", "skipped", "deadline", "failed", "fail_fast"]
-"""cancel: a person asked; stopped: with its parent; failed: its own work; fail_fast: too many children."""
+"""cancel: a person asked; stopped: with its parent; skipped: what it comes after went the other way; deadline: it is
+late; failed: its own work; fail_fast: too many children."""
 
 
 class Bonds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -65,7 +66,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Its own work is over; what is missing are its children."""
     own: Literal["", "completed", "failed", "cancelled"] = ""
     """How its own work ended."""
-    stopping: Literal["cancel", "stopped", "skipped", "deadline", "failed", "fail_fast"] | None = None
+    stopping: Stop | None = None
     """Why its children are being stopped."""
     spares: bool = True
     """Whether that stop leaves children with `when` `over` or `failure` alone."""

@@ -14,7 +14,7 @@ from taskharbor.model.job import NewJob
 from taskharbor.observe import metric_names
 from taskharbor.observe.meter import Meter
 
-OPS = ("open", "enqueue_in", "note", "resolve", *(verb for verb in VERBS if verb not in ("hello", "wakeups")))
+OPS = ("open", "enqueue_in", *(verb for verb in VERBS if verb not in ("hello", "wakeups")))
 _MARK = "_taskharbor_timed"
 
 

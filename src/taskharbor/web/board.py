@@ -94,7 +94,7 @@ class Board:
         self.last: BoardLook | None = None
         self.rates = QueueRates()
         self.find_causes: Callable[[], Awaitable[Sequence[NewCause]]] = _no_causes
-        """The causes that are new and have dead letters; set by who counts them."""
+        """The causes that are new and have dead letters; set by what counts them."""
         self._lost: dict[str, LostWorker] = {}
         self._wants: tuple[float, list[Want]] = (float("-inf"), [])
         self._log_read = float("-inf")

@@ -36,7 +36,7 @@ async def test_eviction_switched_on_ends_what_is_brought_and_taken(own_server, a
             await driver.reserve(CLAIM)
         answer = await driver.exchange([Ack(job.lease)], CLAIM)
 
-        assert "no jobs are brought or taken" in caplog.text
+        assert "no jobs are enqueued or claimed" in caplog.text
         assert isinstance(answer.settled[0], Settled)
         assert (answer.claimed, type(answer.error)) == ([], StoreRefused)
         assert (await driver.count())["kit"].total == 2

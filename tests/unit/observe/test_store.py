@@ -41,7 +41,7 @@ def test_every_verb_of_the_contract_is_timed():
         if not name.startswith(("_", "do_"))
     }
 
-    assert verbs - _NOT_CALLS - _ONE_JOB == set(OPS)
+    assert sorted(verbs - _NOT_CALLS - _ONE_JOB) == sorted(OPS)  # a verb named twice would count double
 
 
 async def test_calls_are_timed_on_the_handle_and_on_those_made_from_it():

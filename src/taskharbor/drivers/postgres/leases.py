@@ -25,8 +25,8 @@ RESULTS = {
     5: ReclaimResult.FAILED,
     6: ReclaimResult.CANCELLED,
 }
-"""The results of the function sweep; two more:"""
-CAREFUL, LOST = 8, 9  # reclaim it one by one; its record is gone
+"""The results of the function sweep."""
+CAREFUL, LOST = 8, 9  # two more of them: reclaim it one by one; its record is gone
 
 
 class Leases(Families):

@@ -43,7 +43,7 @@ class EvictionGuard:
         """Read the policy in the reply to LOOK."""
         before, self.refusal = self.refusal, health.evicts(health.policy_in(reply))
         if self.refusal and not before:
-            log.error("%s: %s; until then no jobs are brought or taken", self._address.shown, self.refusal)
+            log.error("%s: %s; until then no jobs are enqueued or claimed", self._address.shown, self.refusal)
         elif before and not self.refusal:
             log.warning("%s keeps its jobs again", self._address.shown)
 

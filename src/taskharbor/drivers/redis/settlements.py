@@ -1,4 +1,4 @@
-"""Settlements other than acks, as exchange.lua takes them: what `settled` decides, worked out before."""
+"""Settlements other than acks, as exchange_settle.lua takes them: what `settled` decides, worked out before."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NO_LEASE = Lease("", "")
 
 
 def other_arguments(item: Other, queue: int) -> tuple[Any, ...]:
-    """One settlement as exchange.lua takes it."""
+    """One settlement as exchange_settle.lua takes it."""
     lease = item.lease
     state, attempts, tail, error, behind = _decided(_without_own(item))
     return (

@@ -2,7 +2,7 @@
 
 Every queue has a wake list with at most one marker. Whatever makes a job ready pushes the marker, and
 one of the blocked handles pops it, so one job wakes one handle. That handle wakes the next one if more
-is ready than it can take (exchange.lua), or if only others can take it (`WakeupForwarder`). A worker's
+is ready than it can take (exchange_claim.lua), or if only others can take it (`WakeupForwarder`). A worker's
 inbox list brings cancel requests for the jobs it runs. A claim that found nothing is parked behind the
 BLPOP (parked_claim.py).
 
@@ -299,7 +299,7 @@ class WakeupForwarder:
         self._markers[queue] = marker
 
     async def after_claim(self, claim: Claim, count: int) -> None:
-        """Called after a claim that brought `count` jobs; if any, exchange.lua has woken the next."""
+        """Called after a claim that brought `count` jobs; if any, exchange_claim.lua has woken the next."""
         if not self._markers:
             return
         for queue in claim.queues:

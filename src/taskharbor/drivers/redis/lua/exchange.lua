@@ -1,5 +1,7 @@
 -- Settles attempts that concern no other job, then claims jobs: one step.
--- This part reads; exchange_acks.lua, exchange_settle.lua, exchange_room.lua and exchange_claim.lua follow it in one script.
+-- Part 1 of 5 of one script: reads. Then exchange_acks, exchange_settle (which writes), exchange_room, exchange_claim.
+-- They use from here: known (the values of fields), before and last (the places around the heads in it), owed_place, groups, others,
+-- first_other, rules, harbor, at (the first argument that is not read yet), reply and its size.
 --
 -- KEYS  data, idempotency ends, relatives; then per queue: list, ready, later, leases, done, wake; then, when asked for, the
 --       execute rates of each queue, of the harbor and of the worker; then the leases of further queues, which
@@ -45,7 +47,7 @@ for queue = 1, queue_count do
 end
 local before = 3 + 2 * queue_count
 fields[before] = 't'
-local due = before
+local owed_place = before
 local groups, last = {}, before
 for g = 1, group_count do
   local results, heads = tonumber(ARGV[at + 3]), ARGV[at + 4]

@@ -1,4 +1,4 @@
--- Included in exchange.lua, after it: the acks, group by group. What they change is kept, and written in exchange_settle.lua.
+-- Part 2 of 5 of the script exchange: the acks, group by group. What they change is kept, and written in exchange_settle.lua.
 
 local sets, s, deletes, d, ends, strangers = {}, 0, {}, 0, {}, {}
 local by_queue = {}
@@ -64,7 +64,8 @@ local function left_over(field, flags, kind, parent)
   return not ends_of_families.add(sub(field, 2), kind >= FAMILY, parent)
 end
 
--- Whether `settle_one` in drivers/lifecycle.py must decide: more than this job changes.
+-- Whether `settle_one` in drivers/lifecycle.py must decide: more than this job changes. If not, what its key and its
+-- idempotency keys become is kept to be written.
 local function unusual(id, flags, forget)
   if band(flags, COPY + CANCEL + COPIED) ~= 0 or (forget and band(flags, ALIASED) ~= 0) then
     return true

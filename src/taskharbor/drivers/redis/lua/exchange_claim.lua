@@ -1,4 +1,4 @@
--- Included in exchange.lua, at its end: takes the best jobs of each queue that this worker may run.
+-- Part 5 of 5 of the script exchange: takes the best jobs of each queue that this worker may run.
 
 -- The ready entries of some lines, best first. Numbers are compared, never strings: those follow the locale.
 local function best_first(ready, lines, chunk, on_empty)
@@ -91,8 +91,8 @@ end
 
 -- `may_run` in drivers/families.py: it is in time, and its parent is not being stopped.
 local stop_of = {}
-local function may_run(parent, fields)
-  local bonds = fields and fields[1] or ''
+local function may_run(parent, family)
+  local bonds = family and family[1] or ''
   local flags = bonds ~= '' and byte(bonds, 1) or 0
   if band(flags, HAS_DEADLINE) ~= 0 and unpack_from('>I8', bonds, 2) <= now then
     return false
@@ -101,8 +101,8 @@ local function may_run(parent, fields)
     return true
   end
   if stop_of[parent] == nil then
-    local family = call('HGET', data, 'f' .. parent)
-    stop_of[parent] = family and byte(family, 1) or 0
+    local stored = call('HGET', data, 'f' .. parent)
+    stop_of[parent] = stored and byte(stored, 1) or 0
   end
   local stop = stop_of[parent]
   return band(stop, IS_STOPPING) == 0 or (band(stop, SPARES) ~= 0 and band(flags, IS_SPARED) ~= 0)

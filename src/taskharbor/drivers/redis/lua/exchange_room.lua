@@ -1,4 +1,4 @@
--- Included in exchange.lua, after the settlements: what is asked for, why nothing can be claimed, and how many jobs there is room for.
+-- Part 4 of 5 of the script exchange: what is asked for, why nothing can be claimed, and how many jobs there is room for.
 
 local claimed_queues, limit, lease_us = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
 local worker, token, has_rates = ARGV[at + 3], ARGV[at + 4], ARGV[at + 5] == '1'
@@ -13,7 +13,7 @@ if ARGV[at + 12 + lane_count] then
 end
 local beyond = 3 + queue_count * 6 -- the last key of the queues
 
-if known[due] and swept ~= '2' and tonumber(known[due]) <= now then
+if known[owed_place] and swept ~= '2' and tonumber(known[owed_place]) <= now then
   reply[size + 1] = 'owed'
   return reply
 end
@@ -51,17 +51,17 @@ end
 -- Due jobs move without change: `later` and `ready` have the same members.
 local function promote(queue)
   local later = key_of(queue, LATER)
-  local due = call('ZRANGEBYSCORE', later, '-inf', text(now), 'LIMIT', 0, 1000)
-  if #due == 0 then
+  local moved = call('ZRANGEBYSCORE', later, '-inf', text(now), 'LIMIT', 0, 1000)
+  if #moved == 0 then
     return
   end
   local entries, more = {}, {}
-  for i, entry in ipairs(due) do
+  for i, entry in ipairs(moved) do
     entries[2 * i - 1] = '0'
     entries[2 * i] = entry
     more[sub(entry, 1, -34)] = true
   end
-  call('ZREM', later, unpack(due))
+  call('ZREM', later, unpack(moved))
   call('ZADD', key_of(queue, READY), unpack(entries))
   lines_in[queue] = with_lines(lines_in[queue], more)
 end
@@ -72,8 +72,8 @@ local function running(key)
 end
 
 local function running_of_harbor()
-  local count, last = 0, beyond + (has_rates and queue_count + 2 or 0)
-  for i = last + 1, last + further do
+  local count, behind = 0, beyond + (has_rates and queue_count + 2 or 0)
+  for i = behind + 1, behind + further do
     count = count + running(KEYS[i])
   end
   for queue = 1, queue_count do

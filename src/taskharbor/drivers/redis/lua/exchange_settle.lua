@@ -1,4 +1,4 @@
--- Included in exchange.lua, after the acks: retries, releases and failures, what ends do to families, and all writes.
+-- Part 3 of 5 of the script exchange: retries, releases and failures, what ends do to families, and all writes.
 
 -- Lists jobs that ended together under one sign.
 local function list_ends(done, sign, places, n)
@@ -21,7 +21,7 @@ local function without_children(set)
   return rest
 end
 
--- Whether the end of a failed job of this queue is more than its own.
+-- Whether a job of this queue that fails changes nothing but itself: it has no failure job, and is kept.
 local function fails_alone(queue)
   local own = rules[queue]
   local kept = own and own[RETENTION] or harbor and harbor[RETENTION]
