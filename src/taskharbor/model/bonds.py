@@ -23,8 +23,8 @@ MAX_NAMED = 3
 
 When = Literal["success", "over", "failure"]
 Stop = Literal["cancel", "stopped", "skipped", "deadline", "failed", "fail_fast"]
-"""cancel: a person asked; stopped: with its parent; skipped: what it comes after went the other way; deadline: it is
-late; failed: its own work; fail_fast: too many children."""
+"""cancel: a person asked; stopped: with its parent; skipped: what it comes after ended otherwise; deadline:
+it was late; failed: its own work; fail_fast: too many children."""
 
 
 class Bonds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -193,10 +193,15 @@ def settlement_for(job: JobRecord, outcome: Outcome, policy: RetryPolicy, entrop
 def runs_again(job: JobRecord | Job, outcome: Failed | Died, policy: RetryPolicy) -> bool:
     """Whether the job runs again after this outcome: what `settlement_for` and the store will decide."""
     if isinstance(outcome, Died):
-        return not 0 < job.max_stalls <= job.stalls + 1
+        return not is_last_stall(job)
     if _is_last(job, outcome, attempts_allowed(job.max_attempts, policy.max_attempts)):
         return False
     return outcome.failure_kind != FailureKind.ERROR or policy.tries_again(outcome.errors)
+
+
+def is_last_stall(job: JobRecord | Job) -> bool:
+    """Whether one stall more is as many as the job may have; 0 of `max_stalls` means any number."""
+    return 0 < job.max_stalls <= job.stalls + 1
 
 
 def _is_last(job: JobRecord | Job, failed: Failed, limit: int) -> bool:

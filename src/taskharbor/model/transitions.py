@@ -31,7 +31,17 @@ from taskharbor.model.job import (
     RunAtRule,
     Update,
 )
-from taskharbor.model.settlement import Ack, Cancelled, Fail, Park, Release, Retry, Settlement, Stalled
+from taskharbor.model.settlement import (
+    Ack,
+    Cancelled,
+    Fail,
+    Park,
+    Release,
+    Retry,
+    Settlement,
+    Stalled,
+    is_last_stall,
+)
 from taskharbor.model.speculation import HeadStart, avoided
 from taskharbor.model.state import JobState
 from taskharbor.model.text import ERROR_LIMIT, TRACE_LIMIT, safe_text
@@ -216,7 +226,7 @@ def stalled(job: JobRecord, reason: str, now: datetime, settled_token: str | Non
     if job.cancel_requested:
         return _ended(job, JobState.CANCELLED, "cancelled", why, now, settled_token=settled_token)
     stalls = job.stalls + 1
-    if stalls >= job.max_stalls > 0:
+    if is_last_stall(job):
         return _ended(
             job,
             JobState.FAILED,

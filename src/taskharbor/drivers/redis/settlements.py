@@ -1,4 +1,4 @@
-"""Settlements other than acks, as exchange_settle.lua takes them: what `settled` decides, worked out before."""
+"""Settlements other than acks, as exchange_settle.lua takes them: what `settled` decides, made ready."""
 
 from __future__ import annotations
 

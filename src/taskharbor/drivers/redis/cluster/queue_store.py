@@ -182,7 +182,7 @@ class QueueStore(Control, Queries, Registry):
     # ------------------------------------------------------------------ parts
 
     async def look_for_parts(self) -> list[str]:
-        """Read where the parts of this queue are. exchange_room.lua refuses the claim of a handle that knows fewer."""
+        """Read where the parts of this queue are. exchange_room.lua refuses a claim that knows fewer."""
         found = await self.primary.command("HGETALL", self.keys.parts)
         numbers = {home.decode(): int(number) for home, number in zip(found[::2], found[1::2], strict=True)}
         self.parts = sorted(numbers, key=lambda home: numbers[home])
