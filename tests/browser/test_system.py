@@ -13,7 +13,7 @@ def test_a_wrong_token_is_refused_in_words(pages, token_server):
     page.get_by_label("Token").fill("taskharbor_wrong")
     page.keyboard.press("Enter")
 
-    expect(page.get_by_role("alert")).to_contain_text("not known, has expired, or was revoked")
+    expect(page.get_by_role("alert")).to_contain_text("This token is unknown, expired or revoked.")
     expect(page.get_by_label("Token")).to_be_focused()
     forget(pages, "401")
 

@@ -144,10 +144,36 @@ def test_a_retry_says_what_it_would_do_and_then_does_it(pages, flowing):
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text(re.compile(r"Retry \d jobs\?"))
     expect(dialog).to_contain_text("charge")
+    expect(dialog).to_contain_text("What completed stays.")
     dialog.get_by_role("button", name=re.compile("Retry")).click()
-    expect(toast(page, "of order run again")).to_be_visible()
+    expect(toast(page, re.compile(r"Retrying \d jobs in"))).to_be_visible()
+    page.get_by_role("button", name="Now", exact=True).click()
+    expect(toast(page, re.compile(r"Retried \d jobs"))).to_be_visible()
 
     expect(page.locator("h1 + .st")).to_have_text("blocked")
+
+
+def test_a_retry_from_one_job_on_is_taken_back_and_then_done(pages, flowing):
+    page = pages(flowing.at(f"workflows/{flowing.ids['completed']}"))
+    expect(page.locator("h1 + .st")).to_have_text("completed")
+    calm(page)
+    dialog = page.get_by_role("dialog")
+    from_here = page.get_by_role("button", name="Retry from parse on")
+    from_here.click()
+    expect(dialog).to_contain_text("parse and all that comes after it run again, completed or not.")
+    dialog.get_by_role("button", name="Retry 2").click()
+    expect(toast(page, "Retrying 2 jobs in")).to_be_visible()
+    page.keyboard.press("u")
+    expect(toast(page, "Undone: nothing was changed")).to_be_visible()
+    from_here.click()
+    dialog.get_by_role("button", name="Retry 2").click()
+    page.get_by_role("button", name="Now", exact=True).click()
+    expect(toast(page, "Retried 2 jobs")).to_be_visible()
+
+    expect(page.locator("h1 + .st")).to_have_text("blocked")
+    expect(page.locator("tr", has_text="fetch")).to_contain_text("completed")
+    expect(page.locator("tr", has_text="parse")).to_contain_text("ready")
+    expect(page.locator("tr", has_text="store")).to_contain_text("blocked")
 
 
 def test_a_cancel_names_what_it_stops_and_what_it_spares(pages, flowing):
@@ -162,7 +188,9 @@ def test_a_cancel_names_what_it_stops_and_what_it_spares(pages, flowing):
     expect(dialog).to_have_count(0)
     page.keyboard.press("c")
     dialog.get_by_role("button", name="Cancel 5").click()
-    expect(toast(page, "is being cancelled")).to_be_visible()
+    expect(toast(page, "Cancelling 5 jobs in")).to_be_visible()
+    page.get_by_role("button", name="Now", exact=True).click()
+    expect(toast(page, "Cancelled 5 jobs")).to_be_visible()
 
     expect(page.locator("tr", has_text="ship")).to_contain_text("cancelled")
 

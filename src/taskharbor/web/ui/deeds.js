@@ -7,59 +7,48 @@
 import { api } from "./api.js";
 import { number, plural, shortId } from "./format.js";
 import { live } from "./live.js";
-import { say, sayProblem } from "./parts/toast.js";
+import { say, trying } from "./parts/toast.js";
 
 const WORDS = { retry: ["Retrying", "Retried", "Nothing was retried"], cancel: ["Cancelling", "Cancelled", "Nothing was cancelled"],
   delete: ["Deleting", "Deleted", "Nothing was deleted"] };
 const OVER = ["done", "stopped", "dropped"];
+const nothing = () => {};
 
-export const may = (session, what) => !session?.read_only && (session?.may ?? []).includes(what);
+let person = {}; // who is signed in: the body of GET /api/session
+export const setPerson = (session) => { person = session; };
+
+/** What is drawn: the server refuses what a role may not do. */
+export const may = (what) => !person.read_only && (person.may ?? []).includes(what);
 
 /** Change a setting now, and offer to change it back. `done` is called after both. */
-export async function change(words, act, undo, done = () => {}) {
-  try {
+export function change(words, act, undo, done = nothing) {
+  const changed = (text, more) => { say(text, more); live.refresh(); done(); };
+  return trying("Nothing was changed", async () => {
     await act();
-    say(words, { undo: undo && (async () => {
-      try { await undo(); say("Undone"); } catch (problem) { sayProblem(problem, "It was not undone"); }
-      live.refresh();
-      done();
-    }) });
-    live.refresh();
-    done();
-    return true;
-  } catch (problem) {
-    sayProblem(problem, "Nothing was changed");
-    return false;
-  }
+    changed(words, { undo: undo && (() => trying("It was not undone", async () => { await undo(); changed("Undone"); })) });
+  });
 }
 
-export const pauseQueue = (name, done) => change(`Queue ${name} is paused`,
-  () => api.post(`queues/${encodeURIComponent(name)}/pause`), () => api.post(`queues/${encodeURIComponent(name)}/resume`), done);
-export const resumeQueue = (name, done) => change(`Queue ${name} runs again`,
-  () => api.post(`queues/${encodeURIComponent(name)}/resume`), () => api.post(`queues/${encodeURIComponent(name)}/pause`), done);
+export function turnQueue({ name, paused }, done) {
+  const [verb, back] = paused ? ["resume", "pause"] : ["pause", "resume"];
+  return change(`Queue ${name} ${paused ? "runs again" : "is paused"}`, () => api.post(["queues", name, verb]), () => api.post(["queues", name, back]), done);
+}
 
 /** Retry one job now. Undo cancels it if it has not begun. */
-export async function retryOne(job, edit = {}, done = () => {}) {
-  try {
-    await api.post(`jobs/${job.id}/retry`, edit);
-    say(`${job.type} ${shortId(job.id)} runs again`, { undo: () => unRetry(job, done) });
-    done();
-    return true;
-  } catch (problem) {
-    sayProblem(problem, "It was not retried");
-    return false;
-  }
-}
-
-async function unRetry(job, done) {
-  try {
-    const now = await api.get(`jobs/${job.id}`);
-    if (!["ready", "scheduled", "blocked"].includes(now.state)) { say(`Too late: ${shortId(job.id)} is ${now.state}`); return; }
-    await api.post(`jobs/${job.id}/cancel`);
-    say(`Taken back: ${shortId(job.id)} is cancelled and did not run`);
-  } catch (problem) { sayProblem(problem, "It was not taken back"); }
+export const retryOne = (job, edit = {}, done = nothing) => trying("It was not retried", async () => {
+  await api.post(`jobs/${job.id}/retry`, edit);
+  say(`${job.type} ${shortId(job.id)} runs again`, { undo: () => takeBack(job.id, done) });
   done();
-}
+});
+
+/** Cancel a job that was just put in, unless it has begun. */
+export const takeBack = (id, done) => trying("It was not taken back", async () => {
+  const { state } = await api.get(`jobs/${id}`);
+  if (["ready", "scheduled", "blocked"].includes(state)) {
+    await api.post(`jobs/${id}/cancel`);
+    say(`Taken back: ${shortId(id)} is cancelled and did not run`);
+  } else say(`Too late: ${shortId(id)} is ${state}`);
+}).then(done);
 
 /** What a deed on many jobs would do: { count, exact, skipped, samples }. */
 export const preview = (deed) => api.post("bulk", { ...deed, dry_run: true });
@@ -67,48 +56,34 @@ export const preview = (deed) => api.post("bulk", { ...deed, dry_run: true });
 /** Hand a deed on many jobs to the server, which holds it for 8 s.
  *
  * @param {{ action: "retry" | "cancel" | "delete", q?: string, ids?: string[], edit?: object, expect?: number }} deed */
-export async function hold(deed, done = () => {}) {
-  const [doing, , nothing] = WORDS[deed.action];
-  try {
-    const held = await api.post("bulk", deed);
-    const count = deed.expect ?? deed.ids?.length ?? held.count;
-    const words = count === undefined || count === null ? `${doing} jobs` : `${doing} ${plural(count, "job")}`;
-    const toast = say(words, {
-      endsAt: Date.parse(held.starts_at),
-      undo: () => api.delete(`bulk/${held.id}`).then(() => say("Undone: nothing was changed"), (problem) => sayProblem(problem, "It was not undone")),
-      now: () => api.post(`bulk/${held.id}/now`).catch((problem) => sayProblem(problem, "It does not begin earlier")),
-    });
-    watch(held, deed.action, toast, done);
-    return true;
-  } catch (problem) {
-    sayProblem(problem, nothing);
-    return false;
-  }
-}
+export const hold = (deed, done = nothing) => trying(WORDS[deed.action][2], async () => {
+  const held = await api.post("bulk", deed), count = deed.expect ?? deed.ids?.length ?? held.count, path = `bulk/${held.id}`;
+  const [doing] = WORDS[deed.action];
+  const toast = say(count == null ? `${doing} jobs` : `${doing} ${plural(count, "job")}`, {
+    endsAt: Date.parse(held.starts_at),
+    undo: () => trying("It was not undone", async () => { await api.delete(path); say("Undone: nothing was changed"); }),
+    now: () => trying("It does not begin earlier", () => api.post(`${path}/now`)),
+  });
+  watch(held.id, path, deed.action, toast, done);
+});
 
 /** Follow a deed to its end and call `done`: the stream reports it, and a request asks when the stream is silent. */
-function watch(held, action, toast, done) {
+function watch(id, path, action, toast, done) {
   const [doing, did] = WORDS[action];
-  let isOver = false;
+  let isOver = false; // an answer may be on its way when the stream reports the end
+  const end = () => { isOver = true; stop(); clearInterval(timer); };
   const take = (now) => {
-    if (isOver || now?.id !== held.id) return;
-    if (now.state === "running") {
-      toast.change(`${doing}: ${number(now.done)} of ${number(now.of)}`, { undo: () => api.delete(`bulk/${held.id}`).catch(() => {}) });
-    }
-    if (!OVER.includes(now.state)) return;
-    isOver = true;
+    if (isOver || now?.id !== id) return;
+    const { state, done: count, of, detail } = now, part = `${number(count)} of ${number(of)}`;
+    if (state === "running") toast.change(`${doing}: ${part}`, { undo: () => api.delete(path).catch(nothing) });
+    if (!OVER.includes(state)) return;
     end();
-    clearInterval(timer);
-    if (now.state === "done") toast.change(`${did} ${plural(now.done, "job")}${now.of > now.done ? `; ${plural(now.of - now.done, "other")} had changed meanwhile` : ""}`);
-    else if (now.state === "stopped") toast.change(`Stopped after ${number(now.done)} of ${number(now.of)}${now.detail ? `: ${now.detail}` : ""}`);
+    if (state === "done") toast.change(`${did} ${plural(count, "job")}${of > count ? `; ${plural(of - count, "other")} had changed meanwhile` : ""}`);
+    else if (state === "stopped") toast.change(`Stopped after ${part}${detail ? `: ${detail}` : ""}`);
     else toast.close();
     live.refresh();
-    done(now.state);
+    done(state);
   };
-  const end = live.on("bulk", take);
-  const timer = setInterval(async () => {
-    try { take(await api.get(`bulk/${held.id}`)); } catch (problem) {
-      if (problem.status === 404) { isOver = true; end(); clearInterval(timer); toast.close(); }
-    }
-  }, 1000);
+  const stop = live.on("bulk", take);
+  const timer = setInterval(() => api.get(path).then(take, (problem) => { if (problem.status === 404) { end(); toast.close(); } }), 1000);
 }

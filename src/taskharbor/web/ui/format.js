@@ -70,7 +70,6 @@ export function bytes(count) {
 export const percent = (share, write = fixed[0].format) => (isMissing(share) ? NONE : `${write(share * 100)} %`);
 export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
 
-
 /** The server's clock: the browser's may be wrong, so it only measures what has passed since. */
 export const clock = {
   base: Date.now(), since: performance.now(),
@@ -94,7 +93,6 @@ export function ago(at) {
 
 let zone; // undefined: the browser's own
 export const setZone = (name) => { zone = name === "utc" ? "UTC" : undefined; };
-export const isUtc = () => zone === "UTC";
 export const zoneName = () => zone ?? Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 const made = new Map();
@@ -120,6 +118,9 @@ export const instant = (at) => (at ? `${day(at)}, ${time(at, "ms")} ${zoneName()
 
 /** A time of today, or the day with it. */
 export const dateText = (at) => (!at ? NONE : day(at) === day(clock.now()) ? time(at) : `${day(at)} ${time(at, "min")}`);
+
+/** Cut to so many signs. */
+export const short = (text, length) => (text.length > length ? `${text.slice(0, Math.max(length - 1, 0))}…` : text);
 
 /** The last digits, as in the tables of the command line: the first ones are a time, which jobs of one minute share. */
 export const shortId = (id) => (id || "").slice(-8);

@@ -3,11 +3,16 @@
 import { useEffect, useRef } from "./parts/html.js";
 import { prefs } from "./prefs.js";
 
+/** [name, word, key after g]: the pages of the rail. */
+export const PLACES = [
+  ["overview", "Overview", "o"], ["jobs", "Jobs", "j"], ["failures", "Failures", "f"], ["queues", "Queues", "q"],
+  ["workers", "Workers", "w"], ["schedules", "Schedules", "s"], ["system", "System", "y"],
+];
+
 /** [keys, what they do]; "g o" is one key after the other. */
 export const KEY_LIST = [
   ["/", "search"], ["Ctrl K", "commands"], ["?", "this list"],
-  ["g o", "overview"], ["g j", "jobs"], ["g f", "failures"], ["g q", "queues"], ["g w", "workers"], ["g s", "schedules"],
-  ["g y", "system"], ["j k", "down, up"], ["x", "select"], ["Shift x", "select up to here"], ["Enter", "open"],
+  ...PLACES.map(([, word, key]) => [`g ${key}`, word.toLowerCase()]), ["j k", "down, up"], ["x", "select"], ["Shift x", "select up to here"], ["Enter", "open"],
   ["Esc", "back, clear"], ["r", "retry"], ["c", "cancel"], ["e", "edit and retry"], ["y", "copy the id"], ["p", "pause live"],
   ["[ ]", "time window"], ["t", "theme"], ["u", "undo"],
 ];
@@ -50,7 +55,7 @@ export const holdKeys = (ms) => { heldUntil = performance.now() + ms; };
 
 export const startKeys = () => document.addEventListener("keydown", pressed);
 
-/** While the component is there, these keys do this: `useKeys({ r: retry, "Shift x": … })`. An action that gives false passes. */
+/** While the component is there, these keys do this: `useKeys({ r: retry, "Shift x": … })`. No action, or one that returns false, passes the key on. */
 export function useKeys(map) {
   const newest = useRef(map);
   newest.current = map;

@@ -1,6 +1,6 @@
 /** What belongs to this browser alone: theme, density, saved views, single keys. Never what a page shows. */
 
-import { useEffect, useState } from "./parts/html.js";
+import { useSet } from "./parts/html.js";
 
 const PREFS = "taskharbor";
 const prefListeners = new Set();
@@ -20,12 +20,7 @@ export const prefs = {
 };
 
 export function usePref(name) {
-  const [, again] = useState(0);
-  useEffect(() => {
-    const listener = () => again((count) => count + 1);
-    prefListeners.add(listener);
-    return () => prefListeners.delete(listener);
-  }, []);
+  useSet(prefListeners);
   return [values[name], (value) => prefs.set(name, value)];
 }
 

@@ -1,5 +1,6 @@
 /** Hash routes: `#/jobs?q=state:failed`. Everything that changes what is shown is in the address. */
 
+import { given } from "./api.js";
 import { useEffect, useState } from "./parts/html.js";
 
 /** @typedef {{ name: string, path: string[], query: Record<string, string>, set: Function }} Route */
@@ -7,7 +8,7 @@ import { useEffect, useState } from "./parts/html.js";
 /** The address of a page: `href("jobs", [id], { q })`; empty values are left out. */
 export function href(name, path = [], query = {}) {
   const parts = [name === "overview" ? "" : name, ...path.map(encodeURIComponent)].join("/");
-  const asked = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const asked = given(query);
   return `#/${parts}${asked.length ? `?${new URLSearchParams(asked)}` : ""}`;
 }
 

@@ -2,39 +2,37 @@
 
 import { api } from "../api.js";
 import { may } from "../deeds.js";
-import { LANGUAGE, NONE, ago, instant, shortId, dateText, zoneName } from "../format.js";
+import { LANGUAGE, ago, instant, shortId, dateText, zoneName } from "../format.js";
 import { useKeys } from "../keys.js";
 import { useTick } from "../live.js";
+import { Button, Input } from "../parts/controls.js";
 import { useAsk } from "../parts/data.js";
-import { Field } from "../parts/controls.js";
 import { html, useEffect, useState } from "../parts/html.js";
-import { Banner, Empty, Loading, Trouble } from "../parts/notes.js";
+import { Banner, Empty } from "../parts/notes.js";
+import { Ago, Asked, Facts, Head, List, Section } from "../parts/page.js";
 import { useCommands } from "../parts/palette.js";
 import { State } from "../parts/state.js";
 import { go, href } from "../route.js";
-import { Deeds, Rule, isScheduleLate, lastState, runNow, setPaused } from "./schedules.js";
+import { Deeds, deedsOf, isScheduleLate, lastState, Rule } from "./schedules.js";
 
-const TIMES = 10;
-
-export function SchedulePage({ name, session }) {
-  const { data, problem, ask } = useAsk("schedules", {}, { every: 10 });
-  const item = data?.items.find((one) => one.name === name);
-  const mayChange = may(session, "schedule") && item;
+export function SchedulePage({ name }) {
+  const asked = useAsk("schedules", {}, { every: 10 });
+  const item = asked.answer?.items.find((one) => one.name === name);
+  const mayChange = may("schedule") && item;
   useTick(1);
   useKeys({ Esc: () => go(href("schedules")) });
-  useCommands(mayChange ? [[`Run ${name} now`, () => runNow(item, ask)], [`${item.paused ? "Resume" : "Pause"} ${name}`, () => setPaused(item, !item.paused, ask), "", "paused"]] : []);
+  useCommands(mayChange ? deedsOf(item, asked.ask).map(([word, act]) => [`${word} ${name}${word === "Run" ? " now" : ""}`, act, "", word === "Run" ? "" : "paused"]) : []);
   return html`
-    <div class="head"><div class="grow"><p class="crumb"><a class="link" href=${href("schedules")}>Schedules</a> / <span class="dim">${name}</span></p>
-        <h1 class="row title">${name}${item?.paused && html`<${State} name="paused" pill/>`}</h1><p class="lede">${item && scheduleLede(item)}</p></div>
-      ${mayChange && html`<div class="acts"><${Deeds} item=${item} ask=${ask} isLarge=${true}/></div>`}</div>
-    ${problem && html`<div class="gapb"><${Trouble} problem=${problem} onAgain=${ask}/></div>`}
-    ${!data ? !problem && html`<${Loading}/>`
-      : !item ? html`<${Empty} title="There is no schedule of this name" acts=${html`<a class="btn" href=${href("schedules")}>All schedules</a>`}/>`
-      : html`<div class="cols"><div class="two even"><section class="first"><div class="cap"><h2>Next times</h2><span class="dim">${item.cron ? item.timezone : zoneName()}</span></div><${NextTimes} item=${item}/></section>
-          <section class="first"><div class="cap"><h2>Last runs</h2></div><${Last} item=${item}/></section></div>
-        <dl class="card pad facts"><dt>Rule</dt><dd><${Rule} item=${item}/></dd><dt>Makes</dt><dd>${item.type}</dd><dt>In queue</dt><dd><a class="link" href=${href("queues", [item.queue])}>${item.queue}</a></dd>
-          <dt>Missed ticks</dt><dd>${MISFIRES[item.misfire] ?? item.misfire}</dd><dt>Fired last</dt><dd title=${instant(item.fired_at)}>${item.fired_at ? ago(item.fired_at) : "never"}</dd>
-          <dt>Declared</dt><dd title=${instant(item.declared_at)}>${item.is_undeclared ? "not any more" : item.declared_at ? ago(item.declared_at) : NONE}</dd></dl></div>`}`;
+    <${Head} trail=${[["Schedules", href("schedules")]]} here=${name} heading=${name} pill=${item?.paused && html`<${State} glyph="paused" pill/>`} lede=${item && scheduleLede(item)}
+      acts=${mayChange && html`<${Deeds} item=${item} ask=${asked.ask} isLarge/>`}/>
+    <${Asked} of=${asked}>${() => (!item ? html`<${Empty} heading="There is no schedule of this name" acts=${html`<${Button} href=${href("schedules")}>All schedules<//>`}/>`
+      : html`<div class="cols"><div class="two even"><${Section} look="first" heading="Next times" note=${item.cron ? item.timezone : zoneName()}><${NextTimes} item=${item}/><//>
+          <${Section} look="first" heading="Last runs"><${List} rows=${item.runs ?? []} none="No run is known. They are remembered for seven days.">${(run) => html`
+            <li><${State} glyph=${run.state ?? "cancelled"} word=${run.state ?? "not kept"} tone=${run.state ?? ""}/>
+              <span title=${instant(run.tick)}>${dateText(run.tick)}</span><a class="end link mono" href=${href("jobs", [run.job])}>${shortId(run.job)}</a></li>`}<//><//></div>
+        <${Facts} rows=${[["Rule", Rule(item)], ["Makes", item.type], ["In queue", html`<a class="link" href=${href("queues", [item.queue])}>${item.queue}</a>`],
+          ["Missed ticks", MISFIRES[item.misfire] ?? item.misfire], ["Fired last", html`<${Ago} at=${item.fired_at} none="never"/>`],
+          ["Declared", item.is_undeclared ? "not any more" : html`<${Ago} at=${item.declared_at}/>`]]}/></div>`)}<//>`;
 }
 
 const MISFIRES = { latest: "only the latest runs", skip: "are skipped", all: "all run" };
@@ -42,57 +40,48 @@ const MISFIRES = { latest: "only the latest runs", skip: "are skipped", all: "al
 function scheduleLede(item) {
   if (item.paused) return "Paused: it makes no job until it is resumed. “Run now” still works.";
   if (item.is_undeclared) return "No live program declares it any more, so it makes no job.";
-  const last = lastState(item) === "failed" ? " Its last run failed." : "";
+  const last = lastState(item) === "failed" ? " Its last run failed." : "", next = ago(item.next_tick_at);
   if (!item.next_tick_at) return `It has no next time.${last}`;
-  return isScheduleLate(item) ? `It is late: it was due ${ago(item.next_tick_at)}. Does a scheduler run?${last}` : `It runs next ${ago(item.next_tick_at)}.${last}`;
+  return isScheduleLate(item) ? `It is late: it was due ${next}. Does a scheduler run?${last}` : `It runs next ${next}.${last}`;
 }
 
-/** The next times in the schedule's own zone, each beside yours when they differ. */
-function NextTimes({ item }) {
-  const [found, become] = useState(null);
+/** The next ten times of a cron line, with the changes of its clock: { found } or { problem }. */
+function useTimes(cron, timezone, wait = 0) {
+  const [state, become] = useState({});
   useEffect(() => {
+    become((before) => (cron ? before : {}));
+    if (!cron) return undefined;
     let isOver = false;
-    if (item.cron) api.post("schedules/preview", { cron: item.cron, timezone: item.timezone, n: TIMES }).then((answer) => { if (!isOver) become(answer); }, () => {});
-    return () => { isOver = true; };
-  }, [item.cron, item.timezone]);
-  if (item.paused) return html`<ul class="card list"><li class="dim">None while it is paused.</li></ul>`;
-  return html`<${Times} times=${found?.next ?? item.next ?? []} changes=${found?.changes ?? []} zone=${item.cron ? item.timezone : zoneName()}/>`;
+    const take = (next) => { if (!isOver) become(next); };
+    const timer = setTimeout(() => api.post("schedules/preview", { cron, timezone, n: 10 }).then((found) => take({ found }), (problem) => take({ problem })), wait);
+    return () => { isOver = true; clearTimeout(timer); };
+  }, [cron, timezone]);
+  return state;
 }
 
-/** @param {{ times: string[], changes: string[], zone: string }} props */
-function Times({ times, changes, zone }) {
-  const own = zoneFormat(zone), isElsewhere = zone !== zoneName();
-  return html`<ul class="card list times">${times.map((at) => html`<li key=${at}><span>${own.format(new Date(at))}</span>${isElsewhere && html`<span class="dim cut">${dateText(at)} here</span>`}<span class="end dim nowrap">${ago(at)}</span></li>`)}
-      ${times.length === 0 && html`<li class="dim">No next time.</li>`}</ul>
-    ${changes.map((text) => html`<div key=${text} class="gap1"><${Banner} plain icon="schedules">${text}<//></div>`)}`;
+function NextTimes({ item }) {
+  const { found } = useTimes(item.cron, item.timezone);
+  return item.paused ? html`<${List} rows=${[]} none="None while it is paused."/>` : html`<${Times} next=${item.next} ...${found} zone=${item.cron ? item.timezone : zoneName()}/>`;
 }
 
-function zoneFormat(zone) {
-  const options = { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
-  try { return new Intl.DateTimeFormat(LANGUAGE, { ...options, timeZone: zone }); } catch { return new Intl.DateTimeFormat(LANGUAGE, { ...options, timeZone: "UTC" }); }
-}
+/** Each in the schedule's own zone, beside yours where they differ.
+ *
+ * @param {{ next?: string[], changes?: string[], zone: string }} props */
+const Times = ({ next = [], changes = [], zone }) => html`<${List} look="times" rows=${next} none="No next time.">${(at) => html`
+    <li><span>${zoneFormat(zone).format(new Date(at))}</span>${zone !== zoneName() && html`<span class="dim cut">${dateText(at)} here</span>`}<span class="end dim nowrap">${ago(at)}</span></li>`}<//>
+  ${changes.map((text) => html`<div class="gap1"><${Banner} plain icon="schedules">${text}<//></div>`)}`;
 
-function Last({ item }) {
-  if (!item.runs?.length) return html`<ul class="card list"><li class="dim">No run is known. They are remembered for seven days.</li></ul>`;
-  return html`<ul class="card list">${item.runs.map((run) => html`<li key=${run.tick}><${State} name=${run.state ?? "cancelled"} word=${run.state ?? "not kept"} tone=${run.state ?? ""}/>
-    <span title=${instant(run.tick)}>${dateText(run.tick)}</span><a class="end link mono" href=${href("jobs", [run.job])}>${shortId(run.job)}</a></li>`)}</ul>`;
+function zoneFormat(timeZone) {
+  try { return new Intl.DateTimeFormat(LANGUAGE, { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZone }); } catch { return zoneFormat("UTC"); }
 }
 
 /** Try a cron line before it goes into the code. What is typed is in the address. */
 export function Preview({ route }) {
-  const { cron = "", zone: asked = "" } = { cron: route.query.cron, zone: route.query.tz };
-  const zone = asked || zoneName();
-  const [state, become] = useState({ found: null, problem: null });
-  useEffect(() => {
-    if (!cron.trim()) { become({ found: null, problem: null }); return undefined; }
-    let isOver = false;
-    const timer = setTimeout(() => api.post("schedules/preview", { cron: cron.trim(), timezone: zone, n: TIMES })
-      .then((found) => { if (!isOver) become({ found, problem: null }); }, (problem) => { if (!isOver) become({ found: null, problem }); }), 250);
-    return () => { isOver = true; clearTimeout(timer); };
-  }, [cron, zone]);
-  return html`<section><div class="cap"><h2>Try a rule</h2><span class="dim">changes nothing</span></div>
-    <div class="two even"><div class="card pad"><${Field} label="Cron" id="cron" hint="minute hour day month weekday, as in 30 2 * * *" error=${state.problem?.message}>
-        <input id="cron" class="field mono" value=${cron} placeholder="30 2 * * *" spellcheck="false" autocomplete="off" onInput=${(event) => route.set({ cron: event.target.value })}/><//>
-      <${Field} label="Time zone" id="tz"><input id="tz" class="field" value=${zone} spellcheck="false" autocomplete="off" onChange=${(event) => route.set({ tz: event.target.value })}/><//></div>
-      <div>${state.found ? html`<${Times} times=${state.found.next} changes=${state.found.changes} zone=${zone}/>` : html`<p class="dim">The next ten times appear here, with what summer time does to them.</p>`}</div></div></section>`;
+  const { cron = "", tz = zoneName() } = route.query;
+  const { found, problem } = useTimes(cron.trim(), tz, 250);
+  return html`<${Section} heading="Try a rule" note="changes nothing">
+    <div class="two even"><div class="card pad">
+      <${Input} id="cron" look="mono" label="Cron" hint="minute hour day month weekday, as in 30 2 * * *" error=${problem?.message} value=${cron} placeholder="30 2 * * *" spellcheck=${false} onInput=${(event) => route.set({ cron: event.target.value })}/>
+      <${Input} id="tz" label="Time zone" value=${tz} spellcheck=${false} onChange=${(event) => route.set({ tz: event.target.value })}/></div>
+      <div>${found ? html`<${Times} ...${found} zone=${tz}/>` : html`<p class="dim">The next ten times appear here, with what summer time does to them.</p>`}</div></div><//>`;
 }

@@ -2,19 +2,18 @@
 
 import { html, useLayoutEffect, useRef, useState } from "./html.js";
 import { Icon } from "./icons.js";
-import { say } from "./toast.js";
 
-/** @param {{ kind?: "main" | "bad" | "bare", onClick?: Function, href?: string, label?: string, wide?: boolean }} props */
-export function Button({ kind = "", wide = false, href, children, ...rest }) {
-  const names = `btn ${kind}${wide ? " wide" : ""}`;
+/** @param {{ look?: "main" | "bad" | "bare", onClick?: Function, href?: string, label?: string, wide?: boolean }} props */
+export function Button({ look = "", wide = false, href, children, ...rest }) {
+  const names = `btn ${look}${wide ? " wide" : ""}`;
   return href === undefined
     ? html`<button class=${names} type="button" ...${rest}>${children}</button>`
     : html`<a class=${names} href=${href} ...${rest}>${children}</a>`;
 }
 
-export const IconButton = ({ icon, label, size = 16, kind = "bare", wide = false, ...rest }) => html`
-  <button class=${`btn icon ${kind}${wide ? " wide" : ""}`} type="button" aria-label=${label} title=${label} ...${rest}>
-    <${Icon} name=${icon} size=${size}/></button>`;
+export const IconButton = ({ icon, label, size = 16, look = "bare", wide = false, ...rest }) => html`
+  <button class=${`btn icon ${look}${wide ? " wide" : ""}`} type="button" aria-label=${label} title=${label} ...${rest}>
+    <${Icon} glyph=${icon} size=${size}/></button>`;
 
 /** One of a few, as links, so that each has an address: `items` are [value, word, href]. */
 export const Segments = ({ label, items, value, wide = false }) => html`
@@ -23,7 +22,7 @@ export const Segments = ({ label, items, value, wide = false }) => html`
   </nav>`;
 
 /** A button that opens a list: `items` are [label, action]. */
-export function Menu({ label, text, icon, kind = "", items }) {
+export function Menu({ label, text, icon, look = "", items }) {
   const [isOpen, open] = useState(false);
   const box = useRef(null);
   useLayoutEffect(() => {
@@ -44,9 +43,9 @@ export function Menu({ label, text, icon, kind = "", items }) {
     event.stopPropagation();
   };
   return html`<div class="menu" ref=${box} onKeyDown=${isOpen ? keyed : undefined}>
-    <button class=${`btn ${kind}${text ? "" : " icon"}`} type="button" aria-haspopup="menu" aria-expanded=${isOpen}
+    <button class=${`btn ${look}${text ? "" : " icon"}`} type="button" aria-haspopup="menu" aria-expanded=${isOpen}
       aria-label=${text ? undefined : label} onClick=${() => open(!isOpen)}>
-      ${text}<${Icon} name=${icon ?? "down"} size=${text ? 14 : 16}/></button>
+      ${text}<${Icon} glyph=${icon ?? "down"} size=${text ? 14 : 16}/></button>
     ${isOpen && html`<div class="panel drop" role="menu" aria-label=${label}>
       ${items.filter(Boolean).map(([word, action, tone]) => html`
         <button key=${word} class=${tone ?? ""} type="button" role="menuitem" tabindex="-1"
@@ -55,7 +54,7 @@ export function Menu({ label, text, icon, kind = "", items }) {
   </div>`;
 }
 
-/** A check box; `isSome` draws "some of them". */
+/** A check box. */
 export const Tick = ({ label, isOn, ...rest }) => html`
   <label class="hit"><input class="tick" type="checkbox" checked=${isOn} aria-label=${label} ...${rest}/></label>`;
 
@@ -64,20 +63,10 @@ export const Switch = ({ label, isOn, onChange }) => html`
   <label class="row switch"><input type="checkbox" role="switch" checked=${isOn} onChange=${(event) => onChange(event.target.checked)}/>
     <i aria-hidden="true"></i><span>${label}</span></label>`;
 
-/** A field with its label, and what is wrong with its value. */
-export const Field = ({ label, hint, error, children, id }) => html`
-  <div class="fld"><label for=${id}>${label}</label>${children}
+/** A field with its label and a hint, or what is wrong with its value. `as` is another element than an input. */
+export const Input = ({ id, label, hint, error, look = "", as: Element = "input", ...rest }) => html`
+  <div class="fld"><label for=${id}>${label}</label><${Element} id=${id} class=${`field ${look}`} autocomplete="off" ...${rest}/>
     ${error ? html`<p class="err" role="alert">${error}</p>` : hint && html`<p class="dim small">${hint}</p>`}</div>`;
 
-/** To the clipboard, with a word about it. */
-export async function copy(text, what) {
-  try {
-    await navigator.clipboard.writeText(text);
-    say(`Copied ${what}`);
-  } catch {
-    say(`The browser does not let this page copy ${what}`);
-  }
-}
-
-export const CopyButton = ({ text, what }) => html`
-  <${IconButton} icon="copy" size=${15} label=${`Copy ${what}`} onClick=${() => copy(text(), what)}/>`;
+/** What was typed, for `onInput`. */
+export const typed = (take) => (event) => take(event.target.value);

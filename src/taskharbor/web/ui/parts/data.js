@@ -4,13 +4,13 @@ import { api } from "../api.js";
 import { useEvents } from "../live.js";
 import { useCallback, useEffect, useRef, useState } from "./html.js";
 
-/** `{ data, problem, isLoading, ask }` of a GET.
+/** `{ answer, problem, isLoading, ask }` of a GET.
  *
  * @param {string | null} path null asks nothing
  * @param {object} query
  * @param {{ every?: number, on?: string }} options ask again every so many seconds; ask again on that event, at most every 2 s */
 export function useAsk(path, query = {}, { every = 0, on = "" } = {}) {
-  const [state, become] = useState({ data: null, problem: null, isLoading: true });
+  const [state, become] = useState({ answer: null, problem: null, isLoading: true });
   const asked = useRef(0), last = useRef(0), timer = useRef(null);
   const key = path === null ? null : api.url(path, query).href;
   const ask = useCallback(async () => {
@@ -20,7 +20,7 @@ export function useAsk(path, query = {}, { every = 0, on = "" } = {}) {
     become((before) => ({ ...before, isLoading: true }));
     try {
       const data = await api.get(path, query);
-      if (number === asked.current) become({ data, problem: null, isLoading: false });
+      if (number === asked.current) become({ answer: data, problem: null, isLoading: false });
     } catch (problem) {
       if (number === asked.current) become((before) => ({ ...before, problem, isLoading: false }));
     }

@@ -1,47 +1,57 @@
 /** Dialogs: the browser's own, so that focus stays inside and Escape closes. */
 
 import { number, shortId } from "../format.js";
+import { Button, typed } from "./controls.js";
 import { html, useLayoutEffect, useRef, useState } from "./html.js";
 
-/** @param {{ label: string, onClose: Function, className?: string }} props */
-export function Dialog({ label, onClose, className = "", children }) {
+/** @param {{ label: string, onClose: Function, look?: string }} props */
+export function Dialog({ label, onClose, look = "", children }) {
   const box = useRef(null);
   useLayoutEffect(() => { // not after the next frame: keys pressed until then would be shortcuts of the page
     const before = document.activeElement;
     box.current.showModal();
     return () => { if (before?.isConnected) before.focus(); };
   }, []);
-  const cancelled = (event) => { event.preventDefault(); onClose(); };
-  const clicked = (event) => { if (event.target === box.current) onClose(); };
-  return html`<dialog class=${`panel ${className}`} ref=${box} aria-label=${label} onCancel=${cancelled} onClick=${clicked}>${children}</dialog>`;
+  return html`<dialog class=${`panel ${look}`} ref=${box} aria-label=${label} onCancel=${(event) => { event.preventDefault(); onClose(); }}
+    onClick=${(event) => { if (event.target === box.current) onClose(); }}>${children}</dialog>`;
 }
 
-export const TYPED_ABOVE = 100;
-
-/** Before many jobs: what will happen, ten samples, what is skipped; above 100 the number is typed.
+/** A dialog with a form. What `onDo` throws is shown in it; the function inside draws the fields and is given what is wrong with each, by name.
  *
- * @param {{ title: string, verb: string, count: number, isExact: boolean, lines?: any, samples?: any[], skipped?: any[],
- *           isBad?: boolean, onDo: Function, onClose: Function, more?: any }} props */
-export function Confirm({ title, verb, count, isExact = true, children, samples = [], skipped = [], isBad = false, onDo, onClose, more }) {
-  const [typed, type] = useState("");
-  const mustType = count > TYPED_ABOVE;
-  const isReady = count > 0 && (!mustType || typed.replace(/\D/g, "") === String(count));
-  const done = (event) => { event.preventDefault(); if (isReady) onDo(); };
-  return html`<${Dialog} label=${title} onClose=${onClose}><form class="pad" onSubmit=${done}>
-    <h2>${title}</h2>${children}
-    ${skipped.length > 0 && html`<p class="soft gap1">${skippedText(skipped)}</p>`}
-    ${samples.length > 0 && html`<ul class="lines gap1">${samples.map((job) => html`
-      <li key=${job.id}><code class="dim">${shortId(job.id)}</code><span class="nowrap">${job.type}</span>
-        <span class="cut soft">${job.last_error ?? job.args ?? ""}</span></li>`)}</ul>`}
-    ${mustType && html`<p class="gap1"><label>Type <b>${count}</b> to go on<br/>
-      <input class="field" inputmode="numeric" autocomplete="off" value=${typed} onInput=${(event) => type(event.target.value)}/></label></p>`}
-    <div class="acts gap2"><button class=${`btn ${isBad ? "bad" : "main"}`} type="submit" disabled=${!isReady}>${verb} ${number(count)}${isExact ? "" : "+"}</button>
-      ${more}<button class="btn bare" type="button" onClick=${onClose}>Close</button></div>
-  </form><//>`;
+ * @param {{ label: string, heading?: any, size?: string, verb: any, look?: string, isReady?: boolean, notDone?: string, more?: any, onDo: Function, onClose: Function }} props */
+export function Form({ label, heading = label, size, verb, look = "main", isReady = true, notDone = "", more, onDo, onClose, children }) {
+  const [problem, fail] = useState(null);
+  const submit = async (event) => {
+    event.preventDefault();
+    try { if (isReady) await onDo(); } catch (found) { fail(found); }
+  };
+  return html`<${Dialog} label=${label} look=${size} onClose=${onClose}><form class="pad" onSubmit=${submit}><h2>${heading}</h2>
+    ${children((name) => problem?.errors?.find((error) => error.path.startsWith(`$.${name}`))?.message)}
+    ${problem?.message && html`<p class="err gap2" role="alert">${notDone}${problem.message}</p>`}
+    <div class="acts gap2"><button class=${`btn ${look}`} type="submit" disabled=${!isReady}>${verb}</button>${more}<${Button} look="bare" onClick=${onClose}>Close<//></div></form><//>`;
 }
 
-export function skippedText(skipped) {
-  const total = skipped.reduce((sum, one) => sum + one.count, 0);
-  const reasons = skipped.map((one) => (skipped.length > 1 ? `${number(one.count)}: ${one.why}` : one.why)).join("; ");
-  return `${number(total)} more ${total === 1 ? "matches and stays" : "match and stay"} as ${total === 1 ? "it is" : "they are"}: ${reasons}.`;
+/** Thrown in `onDo`: what is wrong with which field, as the server would say it. */
+export const wrong = (errors) => ({ errors: Object.entries(errors).map(([name, message]) => ({ path: `$.${name}`, message })) });
+
+export function jsonOf(text, name) {
+  try { return JSON.parse(text); } catch (error) { throw wrong({ [name]: `This is not JSON: ${error.message}` }); }
+}
+
+const TYPED_ABOVE = 100;
+
+/** Before many jobs: what will happen, ten samples, what stays; above 100 the number is typed.
+ *
+ * @param {{ heading: string, verb: string, count: number, isExact?: boolean, text?: string, samples?: any[], isBad?: boolean,
+ *           onDo: Function, onClose: Function, more?: any }} props */
+export function Confirm({ heading, verb, count, isExact = true, text, samples = [], isBad, children, ...rest }) {
+  const [answer, type] = useState("");
+  const mustType = count > TYPED_ABOVE;
+  return html`<${Form} label=${heading} verb=${`${verb} ${number(count)}${isExact ? "" : "+"}`} look=${isBad ? "bad" : "main"}
+    isReady=${count > 0 && (!mustType || answer.replace(/\D/g, "") === String(count))} ...${rest}>${() => html`${children && html`<p class="soft gap1">${children}</p>`}
+    ${text && html`<p class="soft gap1">${text}</p>`}
+    ${samples.length > 0 && html`<ul class="lines gap1">${samples.map((job) => html`
+      <li><code class="dim">${shortId(job.id)}</code><span class="nowrap">${job.type}</span><span class="cut soft">${job.last_error ?? job.args ?? ""}</span></li>`)}</ul>`}
+    ${mustType && html`<p class="gap1"><label>Type <b>${count}</b> to go on<br/>
+      <input class="field" inputmode="numeric" autocomplete="off" value=${answer} onInput=${typed(type)}/></label></p>`}`}<//>`;
 }

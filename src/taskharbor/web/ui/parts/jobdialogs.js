@@ -1,116 +1,75 @@
 /** Dialogs about jobs: edit and retry, a new job, help for the search, a name for a view. */
 
-import { shortId } from "../format.js";
 import { api } from "../api.js";
-import { retryOne } from "../deeds.js";
-import { FIELDS } from "../query.js";
-import { Field } from "./controls.js";
-import { Dialog } from "./dialog.js";
+import { retryOne, takeBack } from "../deeds.js";
+import { shortId } from "../format.js";
+import { Button, Input, typed } from "./controls.js";
+import { Dialog, Form, jsonOf, wrong } from "./dialog.js";
 import { html, useState } from "./html.js";
-import { say, sayProblem } from "./toast.js";
+import { say } from "./toast.js";
 
-const NUMBERS = [["priority", "Priority"], ["timeout_s", "Timeout, in seconds"], ["max_attempts", "Attempts at most"]];
-
-/** "" is left alone; anything else must be a number. */
-function numbersOf(values) {
-  const edit = {}, errors = {};
-  for (const [name] of NUMBERS) {
-    if (values[name] === "" || values[name] === undefined) continue;
-    const value = Number(values[name]);
-    if (Number.isFinite(value)) edit[name] = value; else errors[name] = "Give a number, or leave it empty.";
-  }
-  return [edit, errors];
-}
-
-function payloadOf(text, before) {
-  if (text === before) return [undefined, null];
-  try { return [JSON.parse(text), null]; } catch (error) { return [undefined, `This is not JSON: ${error.message}`]; }
-}
-
+const NUMBERS = { priority: "Priority", timeout_s: "Timeout, in seconds", max_attempts: "Attempts at most" };
 const shown = (payload) => JSON.stringify(payload ?? null, null, 2);
-const problemAt = (problem, name) => problem?.errors.find((error) => error.path.startsWith(`$.${name}`))?.message;
+
+/** Texts of fields by name, and what a field of that name needs. */
+export function useFields(first) {
+  const [values, set] = useState(first);
+  return [values, (name) => ({ id: `field-${name}`, value: values[name] ?? "", onInput: typed((text) => set({ ...values, [name]: text })) })];
+}
 
 /** Of one job: arguments and options. Of many (`onRetry`): options only, because their arguments differ.
  *
  * @param {{ job?: any, count?: number, onRetry?: (edit: object) => void, onClose: Function, onDone?: Function }} props */
 export function EditRetry({ job, count = 1, onRetry, onClose, onDone }) {
-  const before = job ? shown(job.payload) : "";
-  const [payload, setPayload] = useState(before);
-  const [values, set] = useState({});
-  const [errors, fail] = useState({});
-  const [problem, refuse] = useState(null);
-  const isHidden = before.includes('"***"');
-  const submit = async (event) => {
-    event.preventDefault();
-    const [edit, wrong] = numbersOf(values);
-    const [changed, error] = payloadOf(payload, before);
-    fail({ ...wrong, payload: error });
-    if (error || Object.keys(wrong).length) return;
-    if (changed !== undefined) edit.payload = changed;
+  const before = job ? shown(job.payload) : "", isHidden = before.includes('"***"');
+  const [values, field] = useFields({ payload: before });
+  const retry = async () => {
+    const edit = {}, errors = {};
+    for (const name in NUMBERS) {
+      const value = Number(values[name]); // what is empty is left alone
+      if (values[name]) (Number.isFinite(value) ? edit : errors)[name] = Number.isFinite(value) ? value : "Give a number, or leave it empty.";
+    }
+    if (Object.keys(errors).length) throw wrong(errors);
+    if (values.payload !== before) edit.payload = jsonOf(values.payload, "payload");
     if (onRetry) { onRetry(edit); return; }
-    try {
-      await api.get(`jobs/${job.id}`); // it may be gone or running by now: the retry would say so as well, but less clearly
-      if (await retryOne(job, edit, onDone)) onClose();
-    } catch (found) { refuse(found); }
+    await api.get(`jobs/${job.id}`); // it may be gone or running by now: the retry would say so as well, but less clearly
+    if (await retryOne(job, edit, onDone)) onClose();
   };
-  return html`<${Dialog} label="Edit and retry" className="large" onClose=${onClose}><form class="pad" onSubmit=${submit}>
-    <h2>Edit and retry ${job ? `${job.type} ${shortId(job.id)}` : `${count} jobs`}</h2>
+  return html`<${Form} label="Edit and retry" heading=${`Edit and retry ${job ? `${job.type} ${shortId(job.id)}` : `${count} jobs`}`} size="large" verb="Retry" notDone="Nothing was retried: " onDo=${retry} onClose=${onClose}>${(errorOf) => html`
     <p class="soft gap1">What is left empty stays as it is.</p>
-    ${job && "payload" in job && html`<${Field} id="edit-payload" label="Arguments" error=${errors.payload ?? problemAt(problem, "payload")}
-      hint=${isHidden ? "Some values are hidden from you, so the arguments stay as they are." : ""}>
-      <textarea id="edit-payload" class="field" rows=${Math.min(Math.max(before.split("\n").length, 4), 16)} spellcheck="false" readonly=${isHidden} value=${payload} onInput=${(event) => setPayload(event.target.value)}></textarea><//>`}
-    ${NUMBERS.map(([name, label]) => html`<${Field} key=${name} id=${`edit-${name}`} label=${label} error=${errors[name] ?? problemAt(problem, name)}>
-      <input id=${`edit-${name}`} class="field" inputmode="decimal" autocomplete="off" placeholder=${job?.[name] ?? ""} value=${values[name] ?? ""}
-        onInput=${(event) => set({ ...values, [name]: event.target.value })}/><//>`)}
-    ${problem && html`<p class="err gap1" role="alert">Nothing was retried: ${problem.message}</p>`}
-    <div class="acts gap2"><button class="btn main" type="submit">Retry</button><button class="btn bare" type="button" onClick=${onClose}>Close</button></div>
-  </form><//>`;
+    ${job && "payload" in job && html`<${Input} ...${field("payload")} as="textarea" label="Arguments" error=${errorOf("payload")} hint=${isHidden && "Some values are hidden from you, so the arguments stay as they are."}
+      rows=${Math.min(Math.max(before.split("\n").length, 4), 16)} spellcheck=${false} readonly=${isHidden}/>`}
+    ${Object.entries(NUMBERS).map(([name, label]) => html`<${Input} ...${field(name)} label=${label} error=${errorOf(name)} inputmode="decimal" placeholder=${job?.[name] ?? ""}/>`)}`}<//>`;
 }
 
 /** Put a job in by hand. Undo cancels it if it has not begun. */
-export function NewJob({ types, queues, onClose, onDone }) {
-  const [values, set] = useState({ type: "", queue: "", payload: "{}", delay_s: "" });
-  const [problem, refuse] = useState(null);
-  const [wrong, fail] = useState(null);
-  const change = (name) => (event) => set({ ...values, [name]: event.target.value });
-  const submit = async (event) => {
-    event.preventDefault();
-    const [payload, error] = payloadOf(values.payload, "");
-    fail(error);
-    if (error) return;
-    try {
-      const made = await api.post("jobs", { type: values.type.trim(), payload, ...(values.queue.trim() && { queue: values.queue.trim() }),
-        ...(values.delay_s && { delay_s: Number(values.delay_s) }) });
-      onClose();
-      say(`${values.type} ${shortId(made.id)} is in the queue`, { undo: () => api.post(`jobs/${made.id}/cancel`).then(() => { say("It is cancelled"); onDone(); },
-        (found) => sayProblem(found, "It was not taken back")) });
-      onDone();
-    } catch (found) { refuse(found); }
+export function NewJob({ known, onClose, onDone }) {
+  const [values, field] = useFields({ payload: "{}" });
+  const put = async () => {
+    const { type, queue, delay_s: delay } = values;
+    const made = await api.post("jobs", { type: type.trim(), payload: jsonOf(values.payload, "payload"), ...(queue && { queue: queue.trim() }), ...(delay && { delay_s: Number(delay) }) });
+    onClose();
+    say(`${type} ${shortId(made.id)} is in the queue`, { undo: () => takeBack(made.id, onDone) });
+    onDone();
   };
-  const input = (name, label, list, more = {}) => html`<${Field} id=${`new-${name}`} label=${label} error=${problemAt(problem, name)}>
-    <input id=${`new-${name}`} class="field" autocomplete="off" list=${list ? `list-${name}` : undefined} value=${values[name]} onInput=${change(name)} ...${more}/>
-    ${list && html`<datalist id=${`list-${name}`}>${list.map((one) => html`<option key=${one} value=${one}/>`)}</datalist>`}<//>`;
-  return html`<${Dialog} label="New job" className="large" onClose=${onClose}><form class="pad" onSubmit=${submit}><h2>New job</h2>
-    ${input("type", "Task", types, { required: true })}${input("queue", "Queue, if not the task's own", queues)}
-    <${Field} id="new-payload" label="Arguments, as JSON" error=${wrong ?? problemAt(problem, "payload")}><textarea id="new-payload" class="field" rows="5" spellcheck="false" value=${values.payload} onInput=${change("payload")}></textarea><//>
-    ${input("delay_s", "Not before so many seconds", null, { inputmode: "decimal" })}
-    ${problem && html`<p class="err gap1" role="alert">Nothing was enqueued: ${problem.message}</p>`}
-    <div class="acts gap2"><button class="btn main" type="submit">Enqueue</button><button class="btn bare" type="button" onClick=${onClose}>Close</button></div></form><//>`;
+  return html`<${Form} label="New job" size="large" verb="Enqueue" notDone="Nothing was enqueued: " onDo=${put} onClose=${onClose}>${(errorOf) => html`
+    <${Input} ...${field("type")} label="Task" error=${errorOf("type")} list="types" required/>
+    <${Input} ...${field("queue")} label="Queue, if not the task's own" error=${errorOf("queue")} list="queues"/>
+    ${["types", "queues"].map((list) => html`<datalist id=${list}>${known[list].map((one) => html`<option value=${one}/>`)}</datalist>`)}
+    <${Input} ...${field("payload")} as="textarea" label="Arguments, as JSON" error=${errorOf("payload")} rows="5" spellcheck=${false}/>
+    <${Input} ...${field("delay_s")} label="Not before so many seconds" error=${errorOf("delay_s")} inputmode="decimal"/>`}<//>`;
 }
 
-export const SearchHelp = ({ onClose }) => html`<${Dialog} label="Search help" className="large" onClose=${onClose}><div class="pad"><h2>Search</h2>
+export const SearchHelp = ({ known, onClose }) => html`<${Dialog} label="Search help" look="large" onClose=${onClose}><div class="pad"><h2>Search</h2>
   <p class="soft gap1">All words must hold. Commas are “or”, <code>-</code> is “not”, <code>*</code> matches, <code>></code> and <code>${"<"}</code> compare numbers and spans.
-    A bare word is an id (8 hex digits or more), else the beginning of a task's name.</p>
+    A word alone is an id (8 hex digits or more), else the beginning of a task's name.</p>
   <pre class="gap1 pre">state:failed queue:mail,push type:send_* error:"timed out" args.user.id:42 ended:${"<"}1h -type:healthcheck</pre>
-  <ul class="lines gap1">${FIELDS.map(([name, hint]) => html`<li key=${name}><code class="fix">${name}</code><span class="soft">${hint}</span></li>`)}</ul>
+  <ul class="lines gap1">${Object.entries(known.fields).map(([name, hint]) => html`<li><code class="fix">${name}</code><span class="soft">${hint}</span></li>`)}</ul>
   <p class="soft gap1">Ids, queues and states are looked up. Everything else is walked from the newest job back, a bounded number at a time: to find jobs by a value at once, give them a <code>key</code> or an id of your own.</p>
-  <div class="acts gap2"><button class="btn" type="button" onClick=${onClose}>Close</button></div></div><//>`;
+  <div class="acts gap2"><${Button} onClick=${onClose}>Close<//></div></div><//>`;
 
 export function SaveView({ onSave, onClose }) {
-  const [name, write] = useState("");
-  const submit = (event) => { event.preventDefault(); if (name.trim()) onSave(name.trim()); };
-  return html`<${Dialog} label="Save view" onClose=${onClose}><form class="pad" onSubmit=${submit}><h2>Save this search</h2>
-    <${Field} id="view-name" label="Name" hint="Kept in this browser. To share it, send the address of the page.">
-      <input id="view-name" class="field" autocomplete="off" maxlength="30" value=${name} onInput=${(event) => write(event.target.value)}/><//>
-    <div class="acts gap2"><button class="btn main" type="submit" disabled=${!name.trim()}>Save</button><button class="btn bare" type="button" onClick=${onClose}>Close</button></div></form><//>`;
+  const [{ name }, field] = useFields({ name: "" });
+  return html`<${Form} label="Save view" heading="Save this search" verb="Save" isReady=${name.trim()} onDo=${() => onSave(name.trim())} onClose=${onClose}>${() => html`
+    <${Input} ...${field("name")} label="Name" hint="Kept in this browser. To share it, send the address of the page." maxlength="30"/>`}<//>`;
 }

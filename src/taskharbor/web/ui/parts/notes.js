@@ -3,8 +3,8 @@
 import { useEffect, useState, html } from "./html.js";
 import { Icon } from "./icons.js";
 
-/** @param {{ title: string, text?: any, code?: string[], acts?: any }} props */
-export const Empty = ({ title, text, code = [], acts }) => html`<div class="card empty"><b>${title}</b>
+/** @param {{ heading: string, text?: any, code?: string[], acts?: any }} props */
+export const Empty = ({ heading, text, code = [], acts }) => html`<div class="card empty"><b>${heading}</b>
   ${text && html`<span class="soft">${text}</span>`}
   ${code.map((line, index) => html`<pre key=${line} tabindex="0" role="region" aria-label=${code.length > 1 ? `To paste, ${index + 1}` : "To paste"}>${line}</pre>`)}
   ${acts && html`<span class="acts">${acts}</span>`}</div>`;
@@ -30,5 +30,5 @@ export const Trouble = ({ problem, what = "This could not be loaded", onAgain })
 
 /** @param {{ plain?: boolean, icon?: string, children: any, end?: any }} props */
 export const Banner = ({ plain = false, icon = plain ? "help" : "warn", children, end }) => html`
-  <div class=${`banner${plain ? " plain" : ""}`}><${Icon} name=${icon} width=${1.5}/><span>${children}</span>
+  <div class=${`banner${plain ? " plain" : ""}`}><${Icon} glyph=${icon} width=${1.5}/><span>${children}</span>
     ${end && html`<span class="end dim nowrap">${end}</span>`}</div>`;

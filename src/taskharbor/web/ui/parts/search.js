@@ -1,36 +1,37 @@
 /** The search field: finished words are chips, the last one is being written; completion, and an error at its place. */
 
-import { completions, isWhole, join, words } from "../query.js";
+import { completions, isWhole, join, textsOf, words } from "../query.js";
 import { href } from "../route.js";
-import { IconButton } from "./controls.js";
+import { IconButton, typed } from "./controls.js";
 import { html, useRef, useState } from "./html.js";
 import { Icon } from "./icons.js";
+import { useChoice } from "./palette.js";
 
 /** @param {{ q: string, onSearch: (q: string) => void, known: object, problem: any, views: any[], onHelp: Function, onDropView: Function }} props */
 export function SearchField({ q, onSearch, known, problem, views, onHelp, onDropView }) {
   const [draft, setDraft] = useState("");
-  const [at, move] = useState(-1);
   const [isOpen, open] = useState(false);
   const field = useRef(null);
-  const chips = words(q);
-  const offered = isOpen ? completions(draft, known) : [];
-  const texts = chips.map((chip) => chip.text);
+  const chips = words(q), texts = textsOf(q), offered = isOpen ? completions(draft, known) : [];
+  const choice = useChoice("suggestion", offered.length, -1, (index) => accept(offered[index][0]));
   // With the draft, not after it: a key pressed at once would lose its choice.
-  const write = (text) => { setDraft(text); move(-1); };
-  const search = (next, left = "") => { write(left); open(left !== ""); onSearch(join(next)); };
-  const commit = () => { if (draft.trim()) search([...texts, ...words(draft).map((word) => word.text)]); };
+  const write = (text) => { setDraft(text); choice.move(-1); };
+  const search = (next) => { write(""); open(false); onSearch(join(next)); };
+  const without = (index) => texts.filter((_, other) => other !== index);
+  const commit = () => { if (draft.trim()) search([...texts, ...textsOf(draft)]); };
   const accept = (text) => {
     if (isWhole(text)) search([...texts, text]); else { write(text); open(true); }
     field.current.focus();
   };
+  const edit = (index) => { write(texts.at(index)); onSearch(join(without(index))); field.current.focus(); };
   const keyed = (event) => {
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (step && (offered.length || !isOpen)) { open(true); if (offered.length) move((at + step + offered.length) % offered.length); }
-    else if ((event.key === "Enter" || event.key === "Tab") && at >= 0 && offered[at]) accept(offered[at][0]);
-    else if (event.key === "Enter") commit();
-    else if (event.key === "Backspace" && !draft && texts.length) { write(texts.at(-1)); onSearch(join(texts.slice(0, -1))); }
-    else if (event.key === " " && isWhole(draft)) commit();
-    else if (event.key === "Escape") { if (offered.length) open(false); else field.current.blur(); event.stopPropagation(); return; }
+    const { key } = event;
+    if (key === "Escape") { if (offered.length) open(false); else field.current.blur(); event.stopPropagation(); return; }
+    if (key.startsWith("Arrow") && !isOpen) open(true);
+    if (choice.keyed(event)) return;
+    if (key === "Tab" && choice.at >= 0) accept(offered[choice.at][0]);
+    else if (key === "Enter" || (key === " " && isWhole(draft))) commit();
+    else if (key === "Backspace" && !draft && texts.length) edit(texts.length - 1);
     else return;
     event.preventDefault();
   };
@@ -38,42 +39,34 @@ export function SearchField({ q, onSearch, known, problem, views, onHelp, onDrop
     const text = event.clipboardData.getData("text").trim();
     if (!/\s/.test(text)) return;
     event.preventDefault();
-    search([...texts, ...words(draft + text).map((word) => word.text)]);
+    search([...texts, ...textsOf(draft + text)]);
   };
-  const edit = (index) => { write(texts[index]); onSearch(join(texts.filter((_, other) => other !== index))); field.current.focus(); };
   const wrong = problem && wordAt(problem, chips);
   return html`<div class="query" role="search" aria-label="Search jobs" onFocusOut=${(event) => { if (!event.currentTarget.contains(event.relatedTarget)) open(false); }}>
-    <span class="dim"><${Icon} name="search"/></span>
-    ${chips.map((chip, index) => html`<${Chip} key=${chip.at + chip.text} text=${chip.text} isWrong=${wrong === index} onEdit=${() => edit(index)}
-      onDrop=${() => search(texts.filter((_, other) => other !== index))}/>`)}
-    <input id="q" class="bareinput" ref=${field} value=${draft} autocomplete="off" autocapitalize="off" spellcheck="false" role="combobox" aria-label="Search jobs"
-      aria-expanded=${offered.length > 0} aria-controls="suggestions" aria-autocomplete="list" aria-activedescendant=${at >= 0 ? `suggestion-${at}` : undefined}
-      aria-invalid=${problem ? "true" : undefined} aria-describedby=${problem ? "q-problem" : undefined} placeholder=${chips.length ? "" : "state:failed type:send_* error:\"timed out\""}
-      onInput=${(event) => { write(event.target.value); open(true); }} onFocus=${() => open(true)} onKeyDown=${keyed} onPaste=${pasted}/>
+    <span class="dim"><${Icon} glyph="search"/></span>
+    ${texts.map((text, index) => html`<${Chip} key=${chips[index].at + text} text=${text} isWrong=${wrong === index} onEdit=${() => edit(index)} onDrop=${() => search(without(index))}/>`)}
+    <input id="q" class="bareinput" ref=${field} value=${draft} autocapitalize="off" spellcheck=${false} aria-label="Search jobs" ...${choice.field}
+      aria-expanded=${offered.length > 0} aria-autocomplete="list" aria-invalid=${problem ? "true" : undefined} aria-describedby=${problem ? "q-problem" : undefined}
+      placeholder=${chips.length ? "" : "state:failed type:send_* error:\"timed out\""} onInput=${typed((text) => { write(text); open(true); })} onFocus=${() => open(true)} onKeyDown=${keyed} onPaste=${pasted}/>
     <span class="end">${views.length > 0 && html`<span class="dim wide">Views</span>`}
-      ${views.map((view) => html`<span key=${view.name} class="chip line wide"><a href=${href("jobs", [], { q: view.q, sort: view.sort })}>${view.name}</a>
-        <button type="button" aria-label=${`Forget the view ${view.name}`} onClick=${() => onDropView(view.name)}><${Icon} name="close" size=${10}/></button></span>`)}
+      ${views.map((view) => html`<span class="chip line wide"><a href=${href("jobs", [], { q: view.q, sort: view.sort })}>${view.name}</a><${Drop} label=${`Forget the view ${view.name}`} onClick=${() => onDropView(view.name)}/></span>`)}
       <${IconButton} icon="help" size=${15} label="Search help" onClick=${onHelp}/></span>
-    ${offered.length > 0 && html`<ul class="panel cmd suggest" id="suggestions" role="listbox" aria-label="Suggestions">${offered.map(([text, hint], index) => html`
-      <li key=${text} id=${`suggestion-${index}`} role="option" aria-selected=${index === at} class=${index === at ? "at" : ""}
-        onMouseDown=${(event) => { event.preventDefault(); accept(text); }}><span class="cut">${text}</span><span class="end dim">${hint}</span></li>`)}</ul>`}
+    ${offered.length > 0 && html`<ul class="panel cmd suggest" ...${choice.list} aria-label="Suggestions">${offered.map(([text, hint], index) => html`
+      <li key=${text} ...${choice.option(index)} onMouseDown=${(event) => { event.preventDefault(); accept(text); }}><span class="cut">${text}</span><span class="end dim">${hint}</span></li>`)}</ul>`}
   </div>${problem && html`<p id="q-problem" class="err under" role="alert">${said(problem)}</p>`}`;
 }
 
+const Drop = ({ label, onClick }) => html`<button type="button" aria-label=${label} onClick=${onClick}><${Icon} glyph="close" size=${10}/></button>`;
+
 const Chip = ({ text, isWrong, onEdit, onDrop }) => html`<span class=${`chip ${isWrong ? "wrong" : text.startsWith("-") ? "not" : "q"}`}>
   <span class="cut" onClick=${onEdit}>${text.startsWith("-") ? `−${text.slice(1)}` : text}</span>
-  <button type="button" aria-label=${`Remove ${text}`} onClick=${onDrop}><${Icon} name="close" size=${10}/></button></span>`;
+  <${Drop} label=${`Remove ${text}`} onClick=${onDrop}/></span>`;
 
 /** What is wrong, and what should be there. */
-function said({ message, errors: [first] }) {
-  if (!first) return message;
-  return first.expected?.length ? `${first.message}; expected ${first.expected.join(" or ")}` : first.message;
-}
+const said = ({ message, errors: [first] }) => (!first ? message : first.expected?.length ? `${first.message}; expected ${first.expected.join(" or ")}` : first.message);
 
 /** The chip that the server's error points at. */
 function wordAt(problem, chips) {
   const at = problem.errors[0]?.at;
-  if (typeof at !== "number") return null;
-  const found = chips.findLastIndex((chip) => chip.at <= at);
-  return found < 0 ? 0 : found;
+  return typeof at === "number" ? Math.max(chips.findLastIndex((chip) => chip.at <= at), 0) : null;
 }

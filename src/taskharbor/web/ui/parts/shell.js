@@ -1,6 +1,7 @@
 /** The frame of every page: rail, top, phone bar, banner of a lost stream. */
 
 import { ago, clock, number, setZone, span, time } from "../format.js";
+import { PLACES } from "../keys.js";
 import { live, useBoard, useLive, useTick } from "../live.js";
 import { nextDensity, nextTheme, THEME_WORDS, usePref } from "../prefs.js";
 import { href } from "../route.js";
@@ -9,22 +10,15 @@ import { html } from "./html.js";
 import { Icon, Logo } from "./icons.js";
 import { Banner } from "./notes.js";
 
-export const PLACES = [
-  ["overview", "Overview", "o"], ["jobs", "Jobs", "j"], ["failures", "Failures", "f"], ["queues", "Queues", "q"],
-  ["workers", "Workers", "w"], ["schedules", "Schedules", "s"], ["system", "System", "y"],
-];
-export const WINDOWS = [["15m", "15 m"], ["1h", "1 h"], ["6h", "6 h"], ["24h", "24 h"], ["7d", "7 d"]];
+export const WINDOWS = [["15m", "15 m", 900], ["1h", "1 h", 3600], ["6h", "6 h", 21600], ["24h", "24 h", 86400], ["7d", "7 d", Infinity]];
 
 /** The window of a page whose address names none: `hasWindow` is true, or that window. */
 export const usualWindow = (hasWindow) => (hasWindow === true ? "1h" : hasWindow);
 
 /** How many things on a page wait for somebody. */
-function tallies(board) {
-  const bad = (board?.needs ?? []).filter((need) => need.kind === "new_cause" || need.kind === "cause").length;
-  return { failures: bad || null, queues: board?.queues?.length ?? null, workers: board?.workers ?? null };
-}
+const tallies = (board) => board && { failures: board.needs.filter((need) => need.kind === "cause").length || null, queues: board.queues.length, workers: board.workers };
 
-const current = (route, name) => (route.name === name ? "page" : undefined);
+const current = (isCurrent) => (isCurrent ? "page" : undefined);
 
 export function Rail({ route, session, onLogout }) {
   const tally = tallies(useBoard());
@@ -32,10 +26,9 @@ export function Rail({ route, session, onLogout }) {
   const who = session.note || { loopback: "local", host: session.name }[session.way] || session.name || "";
   return html`<nav class="rail" aria-label="Main">
     <a class="brand" href="#/"><${Logo}/>TaskHarbor</a>
-    <a class="env" href="#/system"><b>${name || "harbor"}</b><span class="cut">${driver ?? ""}</span></a>
-    <ul>${PLACES.map(([place, word]) => html`<li key=${place}><a class="item" href=${href(place)} aria-current=${current(route, place)}>
-      <${Icon} name=${place}/>${word}${tally[place] !== null && tally[place] !== undefined && html`
-        <span class=${`tally${place === "failures" ? " bad" : ""}`}>${number(tally[place])}</span>`}</a></li>`)}</ul>
+    <a class="env" href="#/system"><b>${name || "harbor"}</b><span class="cut">${driver}</span></a>
+    <ul>${PLACES.map(([place, word]) => html`<li><a class="item" href=${href(place)} aria-current=${current(route.name === place)}>
+      <${Icon} glyph=${place}/>${word}${tally?.[place] != null && html`<span class=${`tally${place === "failures" ? " bad" : ""}`}>${number(tally[place])}</span>`}</a></li>`)}</ul>
     <div class="foot"><span class="avatar" aria-hidden="true">${who.slice(0, 2).toUpperCase()}</span>
       <span class="cut grow"><span class="soft">${who}</span> · ${session.role ?? "no role"}</span>
       <${Preferences} session=${session} onLogout=${onLogout}/></div></nav>`;
@@ -51,24 +44,22 @@ function Preferences({ session, onLogout }) {
     [keys ? "Turn single keys off" : "Turn single keys on", () => setKeys(!keys)],
     session.way === "token" && ["Sign out", onLogout],
   ];
-  return html`<${Menu} label="Preferences" icon="more" kind="bare" items=${items}/>`;
+  return html`<${Menu} label="Preferences" icon="more" look="bare" items=${items}/>`;
 }
 
 export function Tabbar({ route }) {
   const tally = tallies(useBoard());
   const places = [...PLACES.filter(([place]) => ["overview", "jobs", "failures", "workers"].includes(place)), ["more", "More"]];
-  const isMore = !places.some(([place]) => place === route.name);
   return html`<nav class="tabbar" aria-label="Main, phone">${places.map(([place, word]) => html`
-    <a key=${place} href=${href(place)} aria-current=${place === "more" && isMore ? "page" : current(route, place)}>
-      <${Icon} name=${place} size=${20} width=${1.3}/>${word}
-      ${place === "failures" && tally.failures && html`<em>${tally.failures}</em>`}</a>`)}</nav>`;
+    <a href=${href(place)} aria-current=${current(place === "more" ? !places.some(([other]) => other === route.name && other !== place) : place === route.name)}>
+      <${Icon} glyph=${place} size=${20} width=${1.3}/>${word}${place === "failures" && tally?.failures && html`<em>${tally.failures}</em>`}</a>`)}</nav>`;
 }
 
 export function Top({ route, hasWindow, note, onSearch, onKeys }) {
   const [theme] = usePref("theme");
   const items = WINDOWS.map(([value, word]) => [value, word, href(route.name, route.path, { ...route.query, window: value })]);
   return html`<header class="top">
-    <a class="find" href="#/jobs" onClick=${(event) => { event.preventDefault(); onSearch(); }}><${Icon} name="search"/>
+    <a class="find" href="#/jobs" onClick=${(event) => { event.preventDefault(); onSearch(); }}><${Icon} glyph="search"/>
       <span class="cut">Search jobs, tasks, errors</span><kbd class="wide">/</kbd></a>
     <span class="grow wide"></span><${LiveMark} note=${note}/>
     ${hasWindow && html`<${Segments} label="Time window" wide=${true} items=${items} value=${route.query.window ?? usualWindow(hasWindow)}/>`}
@@ -78,11 +69,9 @@ export function Top({ route, hasWindow, note, onSearch, onKeys }) {
 
 function LiveMark({ note }) {
   useLive("status");
-  useBoard();
-  const age = live.board?.age_s ?? 0;
-  const word = { live: "Live", connecting: "Connecting", lost: "Not live", paused: "Paused" }[live.status];
-  return html`<span class=${`live${live.status === "live" && !live.trouble ? "" : " stale"}`}><i></i>${word}
-    ${live.status === "live" && age > 3 ? html`<span class="dim wide">${span(age)} old</span>` : note && html`<span class="dim wide">${note}</span>`}</span>`;
+  const age = useBoard()?.age_s, isLive = live.status === "live", words = isLive && age > 3 ? `${span(age)} old` : note;
+  return html`<span class=${`live${isLive && !live.trouble ? "" : " stale"}`}><i></i>${{ live: "Live", connecting: "Connecting", lost: "Not live", paused: "Paused" }[live.status]}
+    ${words && html`<span class="dim wide">${words}</span>`}</span>`;
 }
 
 /** The stream or the store is away: since when, how old the numbers are, when it is tried again. */
@@ -90,19 +79,15 @@ export function AwayBanner() {
   useLive("status");
   useTick(1);
   useBoard();
-  if (!live.trouble && live.status !== "paused" && !live.board?.is_away) return null;
-  const from = live.board ? ` These numbers are from ${time(live.board.at)}.` : "";
-  if (live.status === "paused") return html`<div class="gapb"><${Banner} plain=${true} end=${html`<kbd>p</kbd>`}>Live updates are paused.${from}<//></div>`;
-  const wait = live.status === "lost" && live.retryAt ? Math.max(Math.ceil((live.retryAt - clock.now()) / 1000), 0) : null;
-  const since = live.lostAt ? ago(live.lostAt) : "";
-  return html`<div class="gapb"><${Banner} end=${wait === null ? "" : `again in ${wait} s`}>
-    ${live.status === "lost" ? `The live stream was lost ${since}.` : `The store does not answer; the last answer came ${since}.`}${from}<//></div>`;
+  const { board, status, trouble, lostAt, retryAt } = live, isLost = status === "lost";
+  if (!trouble && status !== "paused" && !board?.is_away) return null;
+  const from = board ? ` These numbers are from ${time(board.at)}.` : "";
+  if (status === "paused") return html`<div class="gapb"><${Banner} plain end=${html`<kbd>p</kbd>`}>Live updates are paused.${from}<//></div>`;
+  const since = lostAt ? ago(lostAt) : "";
+  return html`<div class="gapb"><${Banner} end=${isLost && retryAt && `again in ${Math.max(Math.ceil((retryAt - clock.now()) / 1000), 0)} s`}>
+    ${isLost ? `The live stream was lost ${since}.` : `The store does not answer; the last answer came ${since}.`}${from}<//></div>`;
 }
 
 /** One quiet line for a role that may only look. */
-export function ReadOnly({ session }) {
-  if (!session.read_only && (session.may ?? []).length > 0) return null;
-  const why = session.read_only ? "this server's pages are read-only" : `your token has the role ${session.role}`;
-  return html`<div class="gapb"><${Banner} plain=${true}>You may look, not change: ${why}. Secrets in arguments are hidden.<//></div>`;
-}
-
+export const ReadOnly = ({ session }) => (session.read_only || !session.may?.length) && html`<div class="gapb"><${Banner} plain>
+  You may look, not change: ${session.read_only ? "this server's pages are read-only" : `your token has the role ${session.role}`}. Secrets in arguments are hidden.<//></div>`;

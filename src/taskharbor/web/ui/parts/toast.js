@@ -9,7 +9,8 @@
 import { clock } from "../format.js";
 import { useKeys } from "../keys.js";
 import { live, useLive } from "../live.js";
-import { html, useEffect, useReducer, useRef } from "./html.js";
+import { Button } from "./controls.js";
+import { html, useEffect, useRef, useSet } from "./html.js";
 
 const NOTE_MS = 5000;
 const UNDO_MS = 10_000;
@@ -18,38 +19,37 @@ let toasts = [], lastId = 0;
 const toastListeners = new Set();
 const changed = (next) => { toasts = next; toastListeners.forEach((listener) => listener()); };
 
-export function say(text, { undo = null, now = null, endsAt = null } = {}) {
+export function say(text, more = {}) {
   const id = lastId += 1;
-  const made = { id, text, undo, now, endsAt, holdMs: endsAt ? endsAt - clock.now() : 0, dueAt: due(undo, endsAt) };
-  changed([...toasts.slice(1 - MOST_TOASTS), made]);
-  return {
-    change: (words, more = {}) => changed(toasts.some((one) => one.id === id)
-      ? toasts.map((one) => (one.id === id ? { ...one, undo: null, now: null, endsAt: null, ...more, text: words, dueAt: due(more.undo, null) } : one))
-      : [...toasts, { id, undo: null, now: null, endsAt: null, ...more, text: words, dueAt: due(more.undo, null) }]),
-    close: () => changed(toasts.filter((one) => one.id !== id)),
+  const show = (words, { undo, now, endsAt } = {}) => {
+    const made = { id, text: words, undo, now, endsAt, holdMs: endsAt - clock.now(), dueAt: endsAt ? Infinity : performance.now() + (undo ? UNDO_MS : NOTE_MS) };
+    // In its place; a held deed leaves by itself only when something has replaced its words.
+    changed(toasts.some((one) => one.id === id) ? toasts.map((one) => (one.id === id ? made : one)) : [...toasts.slice(1 - MOST_TOASTS), made]);
   };
+  show(text, more);
+  return { change: show, close: () => changed(toasts.filter((one) => one.id !== id)) };
 }
-
-/** A held deed leaves by itself only when its hold is over and nothing has replaced its words. */
-const due = (undo, endsAt) => (endsAt ? Infinity : performance.now() + (undo ? UNDO_MS : NOTE_MS));
 
 /** What the page says went wrong with a deed: what happened, what was not done, the request id. */
 export const sayProblem = (problem, notDone) =>
   say(`${notDone}: ${problem.message}${problem.requestId ? ` (request ${problem.requestId})` : ""}`);
 
+/** Do it and answer true; or say what was not done, and why. */
+export async function trying(notDone, act) {
+  try { await act(); return true; } catch (problem) { sayProblem(problem, notDone); return false; }
+}
+
 export function Toasts() {
-  const [, again] = useReducer((count) => count + 1, 0);
   const box = useRef(null);
   useLive("status");
-  useEffect(() => { toastListeners.add(again); return () => toastListeners.delete(again); }, []);
+  useSet(toastListeners);
   useEffect(() => {
     const timer = setInterval(() => {
       if (!toasts.length) return;
       // It stays while somebody points at it or has the focus in it.
       const isHeld = box.current?.matches(":hover, :focus-within");
       const kept = toasts.filter((one) => isHeld || one.dueAt > performance.now());
-      if (kept.length !== toasts.length) changed(kept);
-      else if (toasts.some((one) => one.endsAt)) again();
+      if (kept.length !== toasts.length || toasts.some((one) => one.endsAt)) changed(kept);
     }, 200);
     return () => clearInterval(timer);
   }, []);
@@ -67,11 +67,11 @@ function press(toast, action) {
 function Toast({ toast }) {
   const left = toast.endsAt ? Math.max((toast.endsAt - clock.now()) / 1000, 0) : 0;
   return html`<div class="toast">
-    ${toast.endsAt && html`<${Ring} share=${toast.holdMs ? (left * 1000) / toast.holdMs : 0}/>`}
+    ${toast.endsAt && html`<${Ring} share=${(left * 1000) / toast.holdMs}/>`}
     <span>${toast.text}${toast.endsAt && html`<span aria-hidden="true"> in ${Math.ceil(left)} s</span>`}</span>
     ${(toast.undo || toast.now) && html`<span class="end row">
-      ${toast.undo && html`<button class="btn" type="button" onClick=${() => press(toast, toast.undo)}>Undo</button>`}
-      ${toast.now && html`<button class="btn" type="button" onClick=${() => toast.now()}>Now</button>`}</span>`}
+      ${toast.undo && html`<${Button} onClick=${() => press(toast, toast.undo)}>Undo<//>`}
+      ${toast.now && html`<${Button} onClick=${() => toast.now()}>Now<//>`}</span>`}
   </div>`;
 }
 
