@@ -1,12 +1,12 @@
 """Numbers, spans, words of a search and frames of a traceback, as the pages write and read them."""
 
+import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
-from taskharbor.web.page_names import BROWSER_NAMES, variables
-from taskharbor.web.page_text import shorten_script
+from taskharbor.web.page_names import OWN
 
 UI = Path(__file__).parents[2] / "src/taskharbor/web/ui"
 SOURCE = "/ui/source/"
@@ -107,7 +107,7 @@ def test_a_call_in_python_keeps_the_values(call):
 
 def test_no_name_of_a_module_is_one_of_the_browsers(browser):
     """The modules share a scope: a module that means the browser's `name` must not get another module's."""
-    from tests.surface.test_ui_files import names_at_the_top
+    from tests.surface.test_ui_names import names_at_the_top
 
     page = browser.new_page()
     found = page.evaluate("(names) => names.filter((name) => name in window)", names_at_the_top())
@@ -116,14 +116,41 @@ def test_no_name_of_a_module_is_one_of_the_browsers(browser):
     assert found == []
 
 
-def test_no_name_of_the_browser_is_shortened(browser):
-    written = [
-        shorten_script(path.read_text("utf-8")) for path in UI.rglob("*.js") if path.parent.name != "vendor"
-    ]
-    names = set().union(*map(variables, written))
+def test_what_no_module_declares_is_the_browsers(browser):
+    """A name whose declaration was overlooked would keep its long name, and mean nothing."""
+    from tests.surface.test_ui_names import names_of_the_browser
+
     page = browser.new_page()
-    provided = page.evaluate("(names) => names.filter((name) => name in globalThis)", sorted(names))
+    found = page.evaluate(
+        "(names) => names.filter((name) => !(name in window))", sorted(names_of_the_browser())
+    )
     page.close()
 
-    assert len(names) > 500
-    assert set(provided) <= BROWSER_NAMES
+    assert found == []
+
+
+ABSENT = "geolocation|notification|rtc"
+"""Beginnings of classes that the pages never use."""
+
+
+def test_no_property_of_the_browser_is_shortened(browser):
+    """Of all its classes, objects and functions, but for those of a few parts that the scripts never name."""
+    page = browser.new_page()
+    has = """([names, absent]) => {
+      const named = (one) => Object.getOwnPropertyNames(one);
+      const values = (one) => Object.entries(Object.getOwnPropertyDescriptors(one))
+        .filter(([name]) => !new RegExp(`^(${absent})`, "i").test(name)).map(([, { value }]) => value);
+      const known = [...values(window), ...values(Intl)].filter((one) => one instanceof Object);
+      const classes = known.map((one) => one.prototype).filter((one) => one instanceof Object);
+      const all = new Set([window, Object.prototype, ...known, ...classes].flatMap(named));
+      return [all.size, names.filter((name) => all.has(name))];
+    }"""
+    size, found = page.evaluate(has, [sorted(OWN), ABSENT])
+    page.close()
+    scripts = [path for path in UI.rglob("*.js") if path.parent.name != "vendor"]
+
+    assert size > 4000
+    assert found == []
+    assert [
+        path for path in scripts if re.search(rf"\b({ABSENT})", path.read_text("utf-8"), re.IGNORECASE)
+    ] == []

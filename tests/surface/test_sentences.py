@@ -22,7 +22,9 @@ LISTS = {
     "drivers/postgres/statements.py": "SQL",
     "drivers/sqlite/rows.py": "columns",
     "model/cause.py": "a pattern",
-    "web/page_names.py": "names of the browser",
+    "web/page_names.py": "names of properties",
+    "web/page_scopes.py": "words of JavaScript",
+    "web/page_styles.py": "names of classes",
 }
 
 

@@ -1,17 +1,16 @@
-"""Removes from the dashboard's own JavaScript and CSS what only readers need: comments, indentation, spaces.
+"""Removes from the dashboard's own scripts what only readers need: comments, indentation, spaces.
 
 The files in `ui` are written for people, and no build step changes them: the server shortens what it sends.
-Strings and regular expressions stay as they are, and so do line breaks where a statement may end. In `html`
-templates a line break and the spaces around it become one line break, or nothing beside a tag, and the end of
-an element is `<//>`: htm treats these alike. `page_names` shortens names.
+Strings, templates and regular expressions stay as they are, and so do line breaks where a statement may end.
+`page_markup` makes calls of the markup in templates, `page_names` shortens names.
 """
 
 from __future__ import annotations
 
 import re
 
-_LITERAL = "\0"
-"""Stands for a string, a regular expression or a part of a template while the code around it is shortened."""
+LITERAL = "\0"
+"""In place of a string, a regular expression or a part of a template while code around it is shortened."""
 _MARKED = re.compile(r"""["'`/{}]""")
 _STRING = re.compile(r""""(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'""")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -27,20 +26,11 @@ _KEPT_SPACE = "\1"
 _SPACES = re.compile(r"[^\S\n]+")
 _SPACE = re.compile(r"(?<![\w$#]) | (?![\w$#])")
 _BREAK_IN_BRACKETS = re.compile(r"(?<=[{(\[,])\n|\n(?=[})\]])")
-_NEEDLESS = re.compile(r"(?<=;)\n|;(?=\})")
-_TAG_END = re.compile(r"</[a-z][a-z0-9]*>")
-_BREAK_AT_TAG = re.compile(r"(?<=>)\n(?=<|\$\{)|(?<=\A\})\n(?=<)")
-_CSS_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
-_CSS_SPACE = re.compile(r"\s*([{},;])\s*|:\s+")
-
-
-def shorten_css(text: str) -> str:
-    """The same rules without comments and without spaces around braces, commas, semicolons and after colons.
-
-    A text in `content:` must not hold these signs; a test looks.
-    """
-    plain = _CSS_COMMENT.sub("", text)
-    return _CSS_SPACE.sub(lambda found: found[1] or ":", plain).replace(";}", "}").strip()
+_NEEDLESS = re.compile(r"(?<=[;}])\n|\n(?=\.)|;(?=\})|,(?=[\]}])")
+_CONSTANT = re.compile(r"(?<![\w$.])(?:true|false|undefined)(?![\w$])")
+_SHORT_CONSTANTS = {"true": "!0", "false": "!1", "undefined": "void 0"}
+_ONE_PARAMETER = re.compile(r"(\w?)\(([\w$]+)\)=>")
+_DECLARED = re.compile(r"[([{)\]}]|(;|export )?\b(const|let)\b ?|;")
 
 
 def shorten_script(text: str) -> str:
@@ -53,27 +43,50 @@ def shorten_script(text: str) -> str:
 
 
 def tighten(code: str) -> str:
-    """Code that was taken apart, without breaks after semicolons and without semicolons before braces."""
-    return _NEEDLESS.sub("", code)
+    """Code that was taken apart, with fewer signs; its statements end with a semicolon or a brace."""
+    code = _NEEDLESS.sub("", _with_one_let(_NEEDLESS.sub("", code)))
+    code = _CONSTANT.sub(lambda found: _SHORT_CONSTANTS[found[0]], code)
+    return _ONE_PARAMETER.sub(lambda found: f"{found[1]} {found[2]}=>".lstrip(), code)
+
+
+def _with_one_let(code: str) -> str:
+    """`const a=1;const b=2;` becomes `let a=1,b=2;`."""
+    is_declaring = [False]
+
+    def shorter(found: re.Match[str]) -> str:
+        sign = found[0]
+        if sign in "([{":
+            is_declaring.append(False)
+        elif sign in ")]}":
+            is_declaring.pop()
+        elif sign == ";":
+            is_declaring[-1] = False
+        else:
+            goes_on = found[1] == ";" and is_declaring[-1]
+            is_declaring[-1] = found[1] != "export "
+            return "," if goes_on else sign.replace("const", "let")
+        return sign
+
+    return _DECLARED.sub(shorter, code)
 
 
 def put_together(code: str, literals: list[str]) -> str:
     """The text of which `taken_apart` made this."""
     rest = iter(literals)
-    return re.sub(_LITERAL, lambda _found: next(rest), code)
+    return re.sub(LITERAL, lambda _found: next(rest), code)
 
 
 def taken_apart(text: str) -> tuple[str, list[str]]:
-    """The code with `_LITERAL` in place of every literal and no comments; and the literals in order."""
+    """The code with `LITERAL` in place of every literal and no comments; and the literals in order."""
     code: list[str] = []
     literals: list[str] = []
-    open_braces: list[bool | None] = []  # None, or for a `${` whether its template is html
+    is_in_template: list[bool] = []  # for each open brace, whether it is the `${` of a template
     at = 0
     while marked := _MARKED.search(text, at):
         code.append(text[at : marked.start()])
         at, sign = marked.start(), marked[0]
-        if sign == "{" or (sign == "}" and open_braces[-1] is None):
-            _count(sign, open_braces)
+        if sign == "{" or (sign == "}" and not is_in_template[-1]):
+            _count(sign, is_in_template)
             code.append(sign)
             at += 1
             continue
@@ -84,29 +97,23 @@ def taken_apart(text: str) -> tuple[str, list[str]]:
         literal = _literal(text, at, sign, code)
         if literal == "/":
             code.append(literal)
-        elif sign in "`}":
-            is_html = open_braces.pop() if sign == "}" else _ends_with_html(code)
-            literals.append(_shorter_markup(literal) if is_html else literal)
-            code.append(_LITERAL)
-            if literal.endswith("${"):
-                open_braces.append(bool(is_html))
         else:
             literals.append(literal)
-            code.append(_LITERAL)
+            code.append(LITERAL)
+            if sign == "}":
+                is_in_template.pop()
+            if sign in "`}" and literal.endswith("${"):
+                is_in_template.append(True)
         at += len(literal)
     code.append(text[at:])
     return "".join(code), literals
 
 
-def _shorter_markup(literal: str) -> str:
-    return _TAG_END.sub("<//>", _BREAK_AT_TAG.sub("", _LINE_BREAK.sub("\n", literal)))
-
-
-def _count(sign: str, open_braces: list[bool | None]) -> None:
+def _count(sign: str, is_in_template: list[bool]) -> None:
     if sign == "{":
-        open_braces.append(None)
+        is_in_template.append(False)
     else:
-        open_braces.pop()
+        is_in_template.pop()
 
 
 def _literal(text: str, at: int, sign: str, code: list[str]) -> str:
@@ -124,11 +131,7 @@ def _literal(text: str, at: int, sign: str, code: list[str]) -> str:
 def _may_begin_regex(code: list[str]) -> bool:
     """A "/" after a value divides; elsewhere it begins a regular expression."""
     before = next((part.rstrip() for part in reversed(code) if part.strip(" \n")), "")
-    if not before or before[-1] in ")]}" + _LITERAL:
+    if not before or before[-1] in ")]}" + LITERAL:
         return not before
     word = _LAST_WORD.search(before)
     return word is None or word[0] in _BEFORE_REGEX or not word[0]
-
-
-def _ends_with_html(code: list[str]) -> bool:
-    return bool(code) and code[-1].endswith("html")

@@ -1,22 +1,26 @@
-"""The dashboard's files: package data, read at the start, shortened and joined, kept plain and gzipped.
+"""The dashboard's files: package data, shortened and joined for the first caller, kept plain and gzipped.
 
     /ui/                  index.html, never kept by browsers
     /ui/<version>/app.js  every other file, kept for ever: the version is a hash of all files
 
 A path is looked up among the files that were read; it never names a file of the machine. In index.html the
 word ASSETS is replaced by the version, so that its links are relative and hold under any prefix.
+
+A server that nobody opens in a browser never makes them, and no server waits for them when it starts.
 """
 
 from __future__ import annotations
 
-import gzip
+import asyncio
 import hashlib
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import PurePosixPath
+from threading import Lock
 
 from taskharbor.web.page_bundles import bundled
 from taskharbor.web.reply import Reply
@@ -31,7 +35,10 @@ _MEDIA_TYPES = {
     ".svg": "image/svg+xml",
 }
 """What is served, by ending. Licences, lock files and types of the vendored code are not."""
+_GZIP = zlib.MAX_WBITS + 16
+_MEMORY_LEVEL = 7
 _IMMUTABLE = "public, max-age=31536000, immutable"
+_making = Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +50,38 @@ class PageFile:
     media_type: str
 
 
+@dataclass(frozen=True, slots=True)
+class PageFiles:
+    """Every file by its path below `ui`, and their version."""
+
+    version: str
+    by_name: Mapping[str, PageFile]
+
+
 class Pages:
     """All files of the dashboard, and the headers they are sent with."""
 
     def __init__(self, frame_ancestors: Sequence[str] = ()) -> None:
-        self.version, self._files = _read()
+        self._made: PageFiles | None = None
         self._headers = _security_headers(frame_ancestors)
 
-    def index(self, *, gzipped: bool) -> PageReply:
-        return self._reply(self._files[INDEX], "no-store", gzipped)
+    async def index(self, *, gzipped: bool) -> PageReply:
+        made = await self._files()
+        return self._reply(made.by_name[INDEX], "no-store", gzipped)
 
-    def file(self, version: str, name: str, *, gzipped: bool) -> PageReply | None:
+    async def file(self, version: str, name: str, *, gzipped: bool) -> PageReply | None:
         """None if there is no such file, also in another version: mixed versions would not fit together."""
-        found = self._files.get(name)
-        if found is None or version != self.version or name == INDEX:
+        made = await self._files()
+        found = made.by_name.get(name)
+        if found is None or version != made.version or name == INDEX:
             return None
         return self._reply(found, _IMMUTABLE, gzipped)
+
+    async def _files(self) -> PageFiles:
+        """In a thread, because it takes a third of a second once: other requests do not wait for it."""
+        if self._made is None:
+            self._made = await asyncio.to_thread(page_files)
+        return self._made
 
     def _reply(self, file: PageFile, caching: str, gzipped: bool) -> PageReply:
         headers = {**self._headers, "Cache-Control": caching, "Vary": "Accept-Encoding"}
@@ -85,16 +108,21 @@ def _security_headers(frame_ancestors: Sequence[str]) -> dict[str, str]:
     }
 
 
+def page_files() -> PageFiles:
+    """Made once per process, whoever asks first."""
+    with _making:
+        return _make()
+
+
 @cache
-def _read() -> tuple[str, dict[str, PageFile]]:
-    """The version and every file by its path below `ui`; read once per process."""
+def _make() -> PageFiles:
     found = bundled(dict(sorted(_contents(files("taskharbor.web").joinpath("ui")))))
     digest = hashlib.blake2b(digest_size=8)
     for name, content in found.items():
         digest.update(b"%d %b %d " % (len(name), name.encode(), len(content)) + content)
     version = digest.hexdigest()
     found[INDEX] = found[INDEX].replace(_ASSETS, version.encode() + b"/")
-    return version, {name: _page_file(name, content) for name, content in found.items()}
+    return PageFiles(version, {name: _page_file(name, content) for name, content in found.items()})
 
 
 def _contents(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]:
@@ -106,4 +134,10 @@ def _contents(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, byte
 
 
 def _page_file(name: str, content: bytes) -> PageFile:
-    return PageFile(content, gzip.compress(content, mtime=0), _MEDIA_TYPES[PurePosixPath(name).suffix])
+    return PageFile(content, gzipped(content), _MEDIA_TYPES[PurePosixPath(name).suffix])
+
+
+def gzipped(content: bytes) -> bytes:
+    """With less memory zlib begins new codes more often, which fits the scripts better."""
+    packer = zlib.compressobj(zlib.Z_BEST_COMPRESSION, zlib.DEFLATED, _GZIP, _MEMORY_LEVEL)
+    return packer.compress(content) + packer.flush()

@@ -22,11 +22,11 @@ def operations_of(pages: Pages) -> list[Operation]:
     async def page(request: Request) -> Response:
         if not _sent_path(request).endswith("/"):  # links of the page are relative to /ui/
             return _see(request, "")
-        return pages.index(gzipped=request.accepts_gzip)
+        return await pages.index(gzipped=request.accepts_gzip)
 
     async def file(request: Request) -> Response:
         version, name = request.parameter("version"), request.parameter("file")
-        found = pages.file(version, name, gzipped=request.accepts_gzip)
+        found = await pages.file(version, name, gzipped=request.accepts_gzip)
         if found is None:
             raise Problem("not-found", "the dashboard has no such file; reload the page")
         return found
