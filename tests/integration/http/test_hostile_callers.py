@@ -243,6 +243,6 @@ def test_a_server_under_hostile_callers_answers_soon_and_stays_small(
     assert prober.slowest < SLOWEST_SECONDS
     assert peak < MOST_MEMORY
     assert server.made == CONNECTIONS or not ASKED_FOR, f"{server.made} within {LONGEST_SECONDS:g} s"
-    assert server.most_files <= ServerConfig.max_connections + OTHER_FILES
+    assert server.most_files <= ServerConfig().max_connections + OTHER_FILES
     assert "connections: " in logged, "nothing was logged"
     assert len(logged.splitlines()) < 200
