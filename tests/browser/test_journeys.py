@@ -187,6 +187,21 @@ def test_edit_and_retry_never_sends_back_what_was_hidden(pages, server):
     expect(page.locator(".json")).to_contain_text("farewell")
 
 
+def test_a_new_job_with_a_delay_that_is_no_number_is_refused(pages, server):
+    page = pages(server.at("jobs"))
+    page.get_by_role("button", name="New job").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("combobox", name="Task", exact=True).fill("send_welcome")
+    for delay in ("abc", "1e999"):
+        dialog.get_by_role("textbox", name="Not before so many seconds").fill(delay)
+        dialog.get_by_role("button", name="Enqueue").click()
+        expect(dialog).to_contain_text("Give a number")
+    dialog.get_by_role("textbox", name="Not before so many seconds").fill("3600")
+    dialog.get_by_role("button", name="Enqueue").click()
+
+    expect(page.locator(".toast")).to_contain_text("is in the queue")
+
+
 def test_a_job_is_cancelled_after_its_hold(pages, server):
     page = pages(server.at(f"jobs/{server.ids['waiting-1']}"))
 

@@ -82,12 +82,9 @@ def test_every_case_runs_in_make_test_on_every_store(kit: str) -> None:
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     stores = ("memory", "sqlite", "postgres", "redis", "http") if "contract" in kit else ("",)
 
+    cases = [line.removeprefix(f"{kit}::").partition("[") for line in listed.splitlines() if kit in line]
     for store in stores:
-        found = {
-            line.rpartition("::")[2].partition("[")[0]
-            for line in listed.splitlines()
-            if line.startswith(kit) and store in line.rpartition("[")[2]
-        }
+        found = {name for name, _, row in cases if store in row}
         assert sorted(set(kit_cases()) - found - about_lost_records(store)) == [], store
 
 

@@ -17,6 +17,17 @@ export function useFields(first) {
   return [values, (name) => ({ id: `field-${name}`, value: values[name] ?? "", onInput: typed((text) => set({ ...values, [name]: text })) })];
 }
 
+/** The fields that are not empty; one that is no number is an error beside it. */
+function numbersIn(values, names) {
+  const found = {}, errors = {};
+  for (const name of names) {
+    const value = Number(values[name]), isOne = Number.isFinite(value);
+    if (values[name]) (isOne ? found : errors)[name] = isOne ? value : "Give a number, or leave it empty.";
+  }
+  if (Object.keys(errors).length) throw wrong(errors);
+  return found;
+}
+
 /** Of one job: arguments and options. Of many (`onRetry`): options only, because their arguments differ.
  *
  * @param {{ job?: any, count?: number, onRetry?: (edit: object) => void, onClose: Function, onDone?: Function }} props */
@@ -24,12 +35,7 @@ export function EditRetry({ job, count = 1, onRetry, onClose, onDone }) {
   const before = job ? shown(job.payload) : "", isHidden = before.includes('"***"');
   const [values, field] = useFields({ payload: before });
   const retry = async () => {
-    const edit = {}, errors = {};
-    for (const name in NUMBERS) {
-      const value = Number(values[name]); // what is empty is left alone
-      if (values[name]) (Number.isFinite(value) ? edit : errors)[name] = Number.isFinite(value) ? value : "Give a number, or leave it empty.";
-    }
-    if (Object.keys(errors).length) throw wrong(errors);
+    const edit = numbersIn(values, Object.keys(NUMBERS));
     if (values.payload !== before) edit.payload = jsonOf(values.payload, "payload");
     if (onRetry) { onRetry(edit); return; }
     await api.get(`jobs/${job.id}`); // it may be gone or running by now: the retry would say so as well, but less clearly
@@ -46,8 +52,8 @@ export function EditRetry({ job, count = 1, onRetry, onClose, onDone }) {
 export function NewJob({ known, onClose, onDone }) {
   const [values, field] = useFields({ payload: "{}" });
   const put = async () => {
-    const { type, queue, delay_s: delay } = values;
-    const made = await api.post("jobs", { type: type.trim(), payload: jsonOf(values.payload, "payload"), ...(queue && { queue: queue.trim() }), ...(delay && { delay_s: Number(delay) }) });
+    const { type, queue } = values;
+    const made = await api.post("jobs", { type: type.trim(), payload: jsonOf(values.payload, "payload"), ...(queue && { queue: queue.trim() }), ...numbersIn(values, ["delay_s"]) });
     onClose();
     say(`${type} ${shortId(made.id)} is in the queue`, { undo: () => takeBack(made.id, onDone) });
     onDone();
