@@ -180,7 +180,7 @@ async def test_jobs_that_have_ended_leave_their_rows_in_the_order_of_their_ends(
     assert [row[0] for row in free] == [one.id]
 
 
-async def waits(watcher: Any, acting: asyncio.Future[object]) -> bool:
+async def waits(watcher: Any, acting: asyncio.Future[Any]) -> bool:
     """Whether a verb comes to wait for a lock, and not to its end."""
     while not await watcher.fetchval(WAITS):
         if acting.done():

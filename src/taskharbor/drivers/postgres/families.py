@@ -118,15 +118,22 @@ class Families(Handle):
     async def _judge_counted(self, counted: str, now: datetime | None) -> bool:
         """End the parents at which children were counted by sets, if none is open: was one looked at?
 
-        `counted` is the answer of `count_children`. Where few children are left, others may have ended them
+        `counted` is the answer of `settle_members`. Where few children are left, others may have ended them
         at the same moment, and nobody saw all of it: this looks again, after the commit, and the last one to
-        commit sees everything. Where many are left, `_look_again` does so a second later.
+        commit sees everything. Where many are left, `_look_again` does so a second later. What is owed is
+        carried out, too.
         """
         parents = counted.split(" ")
+        is_owed = parents[-1] == "3"
+        self._is_owing = self._is_owing or is_owed
         if far := [one[1:] for one in parents if one[0] == "2"]:
             self._note_far(far)
         over = [one[1:] for one in parents if one[0] == "0"]
-        return await self._judge_if_over(over, [one[1:] for one in parents if one[0] == "1"], now)
+        near = [one[1:] for one in parents if one[0] == "1"]
+        has_judged = await self._judge_if_over(over, near, now)
+        if is_owed:
+            await self._carry_out_owed(now)
+        return has_judged or is_owed
 
     async def _look_again(self, now: datetime | None, *, at_once: bool = False) -> None:
         """The second look, of a handle that has left many children open at these parents."""
@@ -198,10 +205,14 @@ class Families(Handle):
     async def _carry_on(self, step: FamilyStep, now: datetime | None) -> None:
         """What a step has left to do, up to a limit. The step itself is stored, whatever becomes of this."""
         if step.owes:
-            self._is_owing = True
-            with suppress(DriverError):
-                self._is_owing = await self._sweep_families(now, STEP_LIMIT) >= STEP_LIMIT
+            await self._carry_out_owed(now)
         await self._look_behind(step, now)
+
+    async def _carry_out_owed(self, now: datetime | None) -> None:
+        """Something is owed: carry out some of it at once. If there is more, the next claim does it."""
+        self._is_owing = True
+        with suppress(DriverError):
+            self._is_owing = await self._sweep_families(now, STEP_LIMIT) >= STEP_LIMIT
 
     async def _look_behind(self, step: FamilyStep, now: datetime | None) -> None:
         """After the commit of a step that has ended children beside others: is it the last one to commit?"""

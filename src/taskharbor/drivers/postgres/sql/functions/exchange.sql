@@ -9,8 +9,8 @@
 --   first, 2 when settlements are left over (18: some of them of jobs of families) and 4 when others are at a gate: then nothing was
 --   claimed; 8 when not enough was found and something is owed to families. In o_rank 1 when not enough was found and children are
 --   counted by sets at some parent; in o_max_attempts how many of the jobs are not handed out the usual way. In o_done, o_states and
---   o_versions the answer of `settle_attempts`, o_settled_at its instant; in o_type the parents at which children were counted, as in
---   `count_children`; in o_id the newest row of `handed_back`, as text; in o_more what a sweep brought about, as
+--   o_versions the answers of `settle_attempts` and `settle_members`, o_settled_at their instant; in o_type the parents at which children
+--   were counted, as in `settle_members`; in o_id the newest row of `handed_back`, as text; in o_more what a sweep brought about, as
 --   [id, queue, type, result, stalls, at, version, ord]. Then the jobs that were handed out: for each queue, lane and rank those of the
 --   usual way, by id, and behind all of these the others. The caller sorts them. o_more has what only some of them have. A last row
 --   without o_id names entries that had lost their jobs.
@@ -70,20 +70,41 @@ declare
     v_round record;
     v_stops boolean;             -- is there a parent whose children must not be handed out?
     v_lost uuid[] := '{}';       -- jobs whose rows have vanished
+    v_are_members boolean;       -- is all that is settled of families, and more than children?
+    v_flags smallint;
+    v_member record;
 begin
     if p_ids is not null then
-        select s.o_at, s.o_done, s.o_states, s.o_versions, s.o_counted into o_settled_at, o_done, o_states, o_versions, o_type
-        from settle_attempts(p_now, p_ids, p_leases, p_tokens, p_workers, p_marks, p_results, p_others) s;
+        -- Jobs of families with more bonds than a parent, alone as in a chain: `settle_attempts` does nothing with them.
+        select s.link_flags & 32 <> 0 into v_are_members from job_state s where s.id = p_ids[1];
+        if v_are_members and p_others is null and not exists (
+            select from unnest(p_ids) as i(id)
+            cross join lateral (select from job_state k where k.id = i.id and k.link_flags & 32 = 0 offset 0) s)
+        then
+            o_done := '{}';
+        else
+            select s.o_at, s.o_done, s.o_states, s.o_versions, s.o_counted into o_settled_at, o_done, o_states, o_versions, o_type
+            from settle_attempts(p_now, p_ids, p_leases, p_tokens, p_workers, p_marks, p_results, p_others) s;
+        end if;
+        if cardinality(o_done) < cardinality(p_ids) then
+            v_flags := (
+                select bit_or(s.link_flags) from unnest(p_ids) with ordinality as i(id, ord)
+                cross join lateral (select k.link_flags from job_state k where k.id = i.id offset 0) s where i.ord <> all (o_done));
+            if v_flags & 32 <> 0 then
+                select * into v_member from settle_members(
+                    p_now, o_settled_at, p_ids, p_leases, p_tokens, p_workers, p_marks, p_results, p_others, o_done);
+                o_settled_at := v_member.o_at;
+                o_done := o_done || v_member.o_done;
+                o_states := o_states || array_fill(4::smallint, array[cardinality(v_member.o_done)]);
+                o_versions := o_versions || v_member.o_versions;
+                o_type := nullif(concat_ws(' ', o_type, v_member.o_counted), '');
+            end if;
+            o_seq := case when cardinality(o_done) = cardinality(p_ids) then 0 when v_flags & 96 <> 0 then 18 else 2 end;
+        end if;
         v_now := coalesce(p_now, clock_timestamp());
     end if;
     o_created_at := v_now;
-    o_seq := case when cardinality(o_done) < cardinality(p_ids) then 2 else 0 end;
-    if o_seq > 0 and exists (
-        select from unnest(p_ids) as i(id)
-        cross join lateral (select from job_state k where k.id = i.id and k.link_flags & 96 <> 0 offset 0) s)
-    then
-        o_seq := 18;
-    end if;
+    o_seq := coalesce(o_seq, 0);
     if p_limit <= 0 or o_seq > 0 then
         return next;
         return;

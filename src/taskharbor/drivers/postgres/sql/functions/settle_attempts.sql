@@ -8,7 +8,7 @@
 --   Not done here, for the caller to settle one by one: jobs with copies or of families, children that end otherwise than completed, failures that make a failure job, and whatever
 --   somebody else has locked or changed this moment. So this waits for no key, and its instant is behind all it meets.
 --   Returns the places of what was done with states (0 scheduled, 1 ready, else as stored) and versions; o_done null: all were acked, to the version o_versions[1].
---   o_merged: the places of those that took over a blocked job. o_counted: as in `count_children`.
+--   o_merged: the places of those that took over a blocked job. o_counted: as in `count_ends`.
 create or replace function {schema}.settle_attempts(
     p_now timestamptz, p_ids uuid[], p_leases smallint[], p_tokens uuid[], p_workers text[], p_marks boolean[],
     p_results bytea[], p_others json,
