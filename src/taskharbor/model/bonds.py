@@ -66,7 +66,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Its own work is over; what is missing are its children."""
     own: Literal["", "completed", "failed", "cancelled"] = ""
     """How its own work ended."""
-    stopping: Stop | None = None
+    stopping: Literal["cancel", "stopped", "skipped", "deadline", "failed", "fail_fast"] | None = None
     """Why its children are being stopped."""
     spares: bool = True
     """Whether that stop leaves children with `when` `over` or `failure` alone."""
