@@ -38,7 +38,10 @@ SIDE_BY_SIDE = {
     "redis": "celery,rq,dramatiq,huey-redis,arq,saq-redis,taskiq-list,taskiq-stream,streaq,bullmq,"
     "ceiling-redis,taskharbor-redis,taskharbor-redis-async",
 }
-SLOW = "procrastinate,saq-postgres,chancy,oban,dbos,celery,rq,arq,saq-redis,taskiq-list,streaq"
+SLOW = (
+    "procrastinate,saq-postgres,chancy,oban,dbos,celery,rq,dramatiq,arq,saq-redis,taskiq-list,taskiq-stream,"
+    "streaq,persist-queue"
+)
 OF_SLOW = ["--repeat", "1", "--drain-n", "2000", "--scenarios", "single,drain1,drain2,latency"]
 TITLES = {"sqlite": "SQLite", "postgres": "Postgres", "redis": "Valkey"}
 
