@@ -7,6 +7,7 @@ what it starts begins as from a terminal.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -47,3 +48,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if mark is not None and not (mark.args and isinstance(mark.args[0], str)):
             raise pytest.UsageError(f"{item.nodeid}: pytest.mark.more needs a reason")
     items.sort(key=lambda item: not item.nodeid.startswith("tests/property/test_drivers_match_the_model"))
+
+
+def pytest_collection_finish() -> None:
+    """Twenty thousand tests are millions of objects that stay until the end: no collection looks at them again."""
+    gc.collect()
+    gc.freeze()
