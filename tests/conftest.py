@@ -51,6 +51,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Twenty thousand tests are millions of objects that stay until the end: no collection looks at them again."""
+    """Twenty thousand tests are millions of objects that stay: no later collection looks at them."""
     gc.collect()
     gc.freeze()
