@@ -21,6 +21,7 @@ settings.load_profile("any-machine")
 _VARIABLE = (
     "PYTEST_IGNORED_SIGNALS"  # pytest-xdist's processes are started by the first one, and must know too
 )
+_SLOWEST = ("tests/property/test_drivers_match_the_model", "tests/contract/test_pairs", "tests/simulation/")
 _SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1)
 
 
@@ -47,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         mark = item.get_closest_marker("more")
         if mark is not None and not (mark.args and isinstance(mark.args[0], str)):
             raise pytest.UsageError(f"{item.nodeid}: pytest.mark.more needs a reason")
-    items.sort(key=lambda item: not item.nodeid.startswith("tests/property/test_drivers_match_the_model"))
+    items.sort(key=lambda item: not item.nodeid.startswith(_SLOWEST))
 
 
 def pytest_collection_finish() -> None:
