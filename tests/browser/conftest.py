@@ -75,8 +75,6 @@ class Pages:
     browser: Any
     trouble: list[str] = field(default_factory=list)
     contexts: list[Any] = field(default_factory=list)
-    forgiven: list[str] = field(default_factory=list)
-    """What the test provoked, by a part of its text; it may come again until the page is closed."""
 
     def __call__(self, url: str, *, width: int = 1440, theme: str = "light", **options: Any) -> Any:
         """A page in a context of its own, at that address."""
@@ -121,7 +119,7 @@ def pages(browser: Any) -> Iterator[Pages]:
     made = Pages(browser)
     yield made
     inside(made.close)
-    assert [text for text in made.trouble if not any(part in text for part in made.forgiven)] == []
+    assert made.trouble == []
 
 
 @dataclass(frozen=True)

@@ -56,4 +56,5 @@ def test_a_store_that_goes_away_is_named_and_old_data_stays(pages, tmp_path):
         page.evaluate("location.hash = '#/schedules'")
         expect(page.get_by_role("alert")).to_contain_text("Request", timeout=_PATIENT)
         expect(page.get_by_role("button", name="Try again")).to_be_visible()
+    page.close()  # it would ask again
     forget(pages, "503", "ERR_")

@@ -160,4 +160,4 @@ def test_what_a_role_may_do_is_drawn_and_the_rest_is_refused(pages, guarded, rol
 
     assert answers == [[what, method, path, what not in MAY[role]] for what, method, path, _ in REQUESTS]
     page.close()  # the stream of one who may not look is refused again after seconds
-    pages.forgiven.append("")
+    pages.trouble.clear()

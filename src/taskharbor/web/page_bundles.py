@@ -6,7 +6,7 @@
 Fewer, larger files compress better than many small ones. The modules of a script share one scope, in the
 order in which a browser would run them. So a name at the top of a module must be unique in all of them, an
 import must not rename, and exports are plain: tests check it. Variables get short names. A vendored module
-keeps its text, inside a function of its own, without the functions that nobody imports.
+keeps its text, inside a function of its own, without the functions that no module imports.
 """
 
 from __future__ import annotations

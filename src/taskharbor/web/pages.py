@@ -109,7 +109,7 @@ def _security_headers(frame_ancestors: Sequence[str]) -> dict[str, str]:
 
 
 def page_files() -> PageFiles:
-    """Made once per process, whoever asks first."""
+    """Made once per process, for the first caller."""
     with _making:
         return _make()
 
