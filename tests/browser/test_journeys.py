@@ -33,6 +33,23 @@ def test_from_the_overview_to_a_traceback(pages, server):
     assert "state%3Afailed" not in page.url
 
 
+def test_words_that_come_faster_than_the_page_is_drawn_are_all_kept(pages, server):
+    page = pages(server.at("jobs"))
+    page.wait_for_selector(".jobs tbody tr")
+
+    page.evaluate(
+        """() => {
+            for (const text of ["state:failed type:send_*", "queue:mail worker:w*"]) {
+                const clipboardData = new DataTransfer();
+                clipboardData.setData("text", text);
+                document.querySelector("#q").dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true }));
+            }
+        }"""
+    )
+
+    expect(page.locator(".query .chip")).to_have_text(["state:failed", "type:send_*", "queue:mail", "worker:w*"])
+
+
 def test_one_retry_and_its_undo(pages, server):
     page = pages(server.at(f"jobs/{server.ids['failed-1']}"))
 

@@ -3,7 +3,7 @@
 import { completions, isWhole, join, textsOf, words } from "../query.js";
 import { href } from "../route.js";
 import { IconButton, typed } from "./controls.js";
-import { html, useRef, useState } from "./html.js";
+import { html, useLayoutEffect, useRef, useState } from "./html.js";
 import { Icon } from "./icons.js";
 import { useChoice } from "./palette.js";
 
@@ -11,19 +11,22 @@ import { useChoice } from "./palette.js";
 export function SearchField({ q, onSearch, known, problem, views, onHelp, onDropView }) {
   const [draft, setDraft] = useState("");
   const [isOpen, open] = useState(false);
-  const field = useRef(null);
+  const field = useRef(null), asked = useRef(q);
+  // What was asked last, though the address tells a moment later: two words typed at once are both kept.
+  useLayoutEffect(() => { asked.current = q; }, [q]);
   const chips = words(q), texts = textsOf(q), offered = isOpen ? completions(draft, known) : [];
   const choice = useChoice("suggestion", offered.length, -1, (index) => accept(offered[index][0]));
   // With the draft, not after it: a key pressed at once would lose its choice.
   const write = (text) => { setDraft(text); choice.move(-1); };
-  const search = (next) => { write(""); open(false); onSearch(join(next)); };
+  const search = (next) => { write(""); open(false); onSearch(asked.current = join(next)); };
+  const add = (text) => search([...textsOf(asked.current), ...textsOf(text)]);
   const without = (index) => texts.filter((_, other) => other !== index);
-  const commit = () => { if (draft.trim()) search([...texts, ...textsOf(draft)]); };
+  const commit = () => { if (draft.trim()) add(draft); };
   const accept = (text) => {
-    if (isWhole(text)) search([...texts, text]); else { write(text); open(true); }
+    if (isWhole(text)) add(text); else { write(text); open(true); }
     field.current.focus();
   };
-  const edit = (index) => { write(texts.at(index)); onSearch(join(without(index))); field.current.focus(); };
+  const edit = (index) => { write(texts.at(index)); onSearch(asked.current = join(without(index))); field.current.focus(); };
   const keyed = (event) => {
     const { key } = event;
     if (key === "Escape") { if (offered.length) open(false); else field.current.blur(); event.stopPropagation(); return; }
@@ -39,7 +42,7 @@ export function SearchField({ q, onSearch, known, problem, views, onHelp, onDrop
     const text = event.clipboardData.getData("text").trim();
     if (!/\s/.test(text)) return;
     event.preventDefault();
-    search([...texts, ...textsOf(draft + text)]);
+    add(draft + text);
   };
   const wrong = problem && wordAt(problem, chips);
   return html`<div class="query" role="search" aria-label="Search jobs" onFocusOut=${(event) => { if (!event.currentTarget.contains(event.relatedTarget)) open(false); }}>
