@@ -103,10 +103,14 @@ async def test_a_claim_costs_the_same_beside_any_backlog(
 
     for state, size in sizes.items():
         await session.fetch(FILL[state], QUEUE, size)
-    await driver.enqueue(new_jobs(LIMIT))
-    jobs, crowded = await claimed_pages(session, driver)
+    found = []
+    for _ in range(3):
+        await driver.enqueue(new_jobs(LIMIT))
+        found.append(await claimed_pages(session, driver))
 
-    assert jobs == LIMIT
+    assert [jobs for jobs, _ in found] == [LIMIT] * 3
+    # A vacuum or analyze of the server makes one of them plan again, which reads hundreds of pages. A scan is in all of them.
+    crowded = min(pages for _, pages in found)
     # Taller index trees cost a page or two per look-up; a scan would cost thousands.
     assert crowded <= alone * 1.5 + 100, (alone, crowded)
 
