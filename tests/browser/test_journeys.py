@@ -47,7 +47,9 @@ def test_words_that_come_faster_than_the_page_is_drawn_are_all_kept(pages, serve
         }"""
     )
 
-    expect(page.locator(".query .chip")).to_have_text(["state:failed", "type:send_*", "queue:mail", "worker:w*"])
+    expect(page.locator(".query .chip")).to_have_text(
+        ["state:failed", "type:send_*", "queue:mail", "worker:w*"]
+    )
 
 
 def test_one_retry_and_its_undo(pages, server):
