@@ -42,7 +42,8 @@ def test_words_that_come_faster_than_the_page_is_drawn_are_all_kept(pages, serve
             for (const text of ["state:failed type:send_*", "queue:mail worker:w*"]) {
                 const clipboardData = new DataTransfer();
                 clipboardData.setData("text", text);
-                document.querySelector("#q").dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true }));
+                const paste = new ClipboardEvent("paste", { clipboardData, bubbles: true });
+                document.querySelector("#q").dispatchEvent(paste);
             }
         }"""
     )

@@ -109,7 +109,8 @@ async def test_a_claim_costs_the_same_beside_any_backlog(
         found.append(await claimed_pages(session, driver))
 
     assert [jobs for jobs, _ in found] == [LIMIT] * 3
-    # A vacuum or analyze of the server makes one of them plan again, which reads hundreds of pages. A scan is in all of them.
+    # A vacuum or analyze of the server makes one of them plan again, which reads hundreds of pages.
+    # A scan is in all of them.
     crowded = min(pages for _, pages in found)
     # Taller index trees cost a page or two per look-up; a scan would cost thousands.
     assert crowded <= alone * 1.5 + 100, (alone, crowded)
