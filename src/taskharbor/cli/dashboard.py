@@ -14,23 +14,37 @@ def can_serve() -> bool:
     return all(find_spec(name) is not None for name in ("starlette", "uvicorn", "httptools"))
 
 
-def server_words(app: str, port: int) -> list[str]:
-    """The command that serves this app's store. A scheduler runs elsewhere."""
-    return ["server", app, "--host", HOST, "--port", str(port), "--no-scheduler", "--no-metrics"]
+def server_words(app: str, listener: socket.socket) -> list[str]:
+    """The command that serves this app's store on that socket, which the child must inherit (`pass_fds`).
+
+    A scheduler runs elsewhere.
+    """
+    return ["server", app, "--fd", str(listener.fileno()), "--no-scheduler", "--no-metrics"]
 
 
-def address_of(port: int) -> str:
-    return f"http://{HOST}:{port}/ui/"
+def address_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()
+    return f"http://{host}:{port}/ui/"
 
 
-def free_port(wanted: int = PORT) -> int:
-    """The wanted port, or any other if that one is in use."""
-    for port in (wanted, 0):
-        with socket.socket() as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                listener.bind((HOST, port))
-            except OSError:
-                continue
-            return int(listener.getsockname()[1])
-    raise OSError("no port is free")
+def listen(wanted: int = PORT) -> socket.socket:
+    """A socket at the wanted port, or at any other if that one is in use.
+
+    This process keeps it open, so nobody else gets the port, and a browser waits while the server starts.
+    """
+    try:
+        return _listening(wanted)
+    except OSError:
+        return _listening(0)
+
+
+def _listening(port: int) -> socket.socket:
+    listener = socket.socket()
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
+        listener.listen()
+    except OSError:
+        listener.close()
+        raise
+    return listener

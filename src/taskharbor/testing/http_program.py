@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from taskharbor.harbor import Harbor
 from taskharbor.web.app import App, create_app
 from taskharbor.web.config import ServerConfig
-from taskharbor.web.server import serve
+from taskharbor.web.server import bind, serve
 
 _KEPT_HARBORS = 64
 
@@ -48,7 +48,7 @@ def _main(port: str, store_url: str, tokens: str) -> None:
     if store_url:
         config = _config(Path(tokens) if tokens else None)
         app = create_app(Harbor(store_url), config, local_callers_are_admin=not tokens)
-        serve(app, "127.0.0.1", int(port), grace_seconds=5)
+        serve(app, bind("127.0.0.1", int(port)), grace_seconds=5)
     else:
         by_path = HarborsByPath(Path.cwd())
         uvicorn.run(

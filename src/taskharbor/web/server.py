@@ -36,21 +36,17 @@ _NEW_OBJECTS = 20_000
 """Objects between two runs of the garbage collector: a batch makes thousands, none of them in a cycle."""
 
 
-def serve(app: App, host: str, port: int, *, grace_seconds: float = 30.0) -> None:
-    """Serve until a signal or `stop`. Port 0 picks a free port, which the log names.
+def serve(app: App, listener: socket.socket, *, grace_seconds: float = 30.0) -> None:
+    """Serve on this socket (`bind`, `inherit`) until a signal or `stop`; then close it.
 
     Raises:
-        ConfigurationError: the address cannot be used, or is reachable by others while there are no tokens.
+        ConfigurationError: others reach the address while there are no tokens.
     """
-    refuse_open_address(app, host)
-    check_uvicorn()
-    app.service.connections.most = raise_file_limit(app.service.config.max_connections)
-    listener = bind(host, port)
-    server = GracefulServer(app, listener, grace_seconds)
-    try:
-        server.run(sockets=[listener])
-    finally:
-        listener.close()
+    with listener:
+        refuse_open_address(app, listener.getsockname()[0])
+        check_uvicorn()
+        app.service.connections.most = raise_file_limit(app.service.config.max_connections)
+        GracefulServer(app, listener, grace_seconds).run(sockets=[listener])
 
 
 def refuse_open_address(app: App, host: str) -> None:
@@ -73,13 +69,26 @@ def is_loopback(host: str) -> bool:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A bound socket. Raises ConfigurationError if the address cannot be used."""
+    """A socket at this address; port 0 picks a free one. Raises ConfigurationError if it cannot be used."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
         return _bound(socket.socket(family, kind, protocol), address)
     except OSError as error:
         raise ConfigurationError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+
+
+def inherit(number: int) -> socket.socket:
+    """The open socket of this number, which the parent made. Raises ConfigurationError if it is none."""
+    try:
+        listener = socket.socket(fileno=number)
+    except OSError as error:
+        raise ConfigurationError(f"cannot listen on --fd {number}: {error.strerror or error}") from None
+    if listener.family not in (socket.AF_INET, socket.AF_INET6) or listener.type != socket.SOCK_STREAM:
+        listener.detach()
+        raise ConfigurationError(f"cannot listen on --fd {number}: it is not a TCP socket")
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+    return listener
 
 
 def _bound(listener: socket.socket, address: Any) -> socket.socket:

@@ -99,11 +99,6 @@ def test_ctrl_c_while_waiting_is_exit_code_130(taskharbor: Command) -> None:
     assert "Traceback" not in terminal.text
 
 
-# Both ask for the usual port of the dashboard: at the same moment they would get the same one.
-one_after_the_other = pytest.mark.xdist_group("port-of-the-dashboard")
-
-
-@one_after_the_other
 @pytest.mark.timeout(120)
 def test_the_live_demo_drains_on_ctrl_c_and_accounts_for_every_job(taskharbor: Command) -> None:
     terminal = Terminal(taskharbor, "demo")
@@ -117,7 +112,6 @@ def test_the_live_demo_drains_on_ctrl_c_and_accounts_for_every_job(taskharbor: C
     assert "<title>TaskHarbor</title>" in page
 
 
-@one_after_the_other
 @pytest.mark.timeout(90)
 def test_dev_on_a_terminal_names_the_address_of_the_dashboard(taskharbor: Command) -> None:
     terminal = Terminal(taskharbor, "dev", "app:harbor", "--no-scheduler")

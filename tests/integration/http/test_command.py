@@ -55,7 +55,7 @@ class Folder:
             check=False,
         )
 
-    def serve(self, *args: str) -> tuple[subprocess.Popen[str], str]:
+    def serve(self, *args: str, inherited: tuple[int, ...] = ()) -> tuple[subprocess.Popen[str], str]:
         """A server on a free port, and its address, once it is ready."""
         process = subprocess.Popen(
             [sys.executable, "-m", "taskharbor", "server", "--port", "0", *args],
@@ -63,6 +63,7 @@ class Folder:
             env=self.environment,
             stderr=subprocess.PIPE,
             text=True,
+            pass_fds=inherited,
         )
         self._servers.append(process)
         assert process.stderr is not None
@@ -192,6 +193,8 @@ def test_systemd_is_notified_when_the_server_is_ready_and_when_it_stops(folder: 
         (("--tokens", "nowhere.json"), "does not exist"),
         (("--tokens", "open.json"), "other users can write"),
         (("--tokens", "broken.json"), "is not valid"),
+        (("--fd", "0"), "cannot listen on --fd 0"),
+        (("--fd", "999"), "cannot listen on --fd 999: Bad file descriptor"),
         (("--host", "no.such.host.invalid", "--tokens", "good.json"), "cannot listen on"),
     ],
 )
@@ -205,3 +208,28 @@ def test_a_server_that_must_not_start_says_why(folder: Folder, args: tuple[str, 
 
     assert done.returncode == 2
     assert words in done.stderr
+
+
+def test_a_server_listens_on_the_socket_that_its_parent_holds(folder: Folder) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        number, port = listener.fileno(), listener.getsockname()[1]
+
+        process, address = folder.serve("--url", "memory://", "--fd", str(number), inherited=(number,))
+
+        assert address == f"http://127.0.0.1:{port}"
+        assert httpx2.get(f"{address}/readyz").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(GENEROUS_SECONDS) == 0
+
+
+def test_an_open_socket_that_others_reach_is_refused_without_tokens(folder: Folder) -> None:
+    with socket.create_server(("0.0.0.0", 0)) as listener:
+        number = listener.fileno()
+        done = subprocess.run(
+            [sys.executable, "-m", "taskharbor", "server", "--url", "memory://", "--fd", str(number)],
+            cwd=folder.path, env=folder.environment, capture_output=True, text=True, timeout=60,
+            pass_fds=(number,), check=False,
+        )  # fmt: skip
+
+    assert done.returncode == 2
+    assert "only callers on this machine are served" in done.stderr

@@ -217,12 +217,12 @@ class Demo:
         if not dashboard.can_serve():
             yield ""
             return
-        port = dashboard.free_port()
-        words = [*dashboard.server_words(_APP, port), "--name", "demo", "--log-format", "json"]
-        with (self._folder / _SERVER_LOG).open("wb") as log:
-            server = started(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        with dashboard.listen() as listener, (self._folder / _SERVER_LOG).open("wb") as log:
+            words = [*dashboard.server_words(_APP, listener), "--name", "demo", "--log-format", "json"]
+            inherited = (listener.fileno(),)
+            server = started(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=inherited)
             try:
-                yield f"\ndashboard: {dashboard.address_of(port)}"
+                yield f"\ndashboard: {dashboard.address_of(listener)}"
             finally:
                 _end(server)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -59,15 +60,26 @@ def command(
     if no_scheduler:
         worker.append("--no-scheduler")
     commands = [worker + (["--queues", queues] if queues else [])]
-    if out.is_fancy if ui is None else ui:
-        commands += _dashboard(out, app, shared)
     paths = watch or [Path.cwd()]
-    return run_and_reload(commands, paths, out.say)
+    if not (out.is_fancy if ui is None else ui) or not _can_serve(out):
+        return run_and_reload(commands, paths, out.say)
+    with dashboard.listen() as listener:
+        out.say(f"dashboard: {dashboard.address_of(listener)}")
+        commands.append([*dashboard.server_words(app, listener), "--log-level", "warning", *shared])
+        return run_and_reload(commands, paths, out.say, listener)
 
 
-def run_and_reload(commands: list[list[str]], paths: Sequence[Path], say: Callable[[str], object]) -> int:
-    """Keep these commands running until a signal, and restart them when a file changes. The exit code."""
-    crew = Crew(commands)
+def run_and_reload(
+    commands: list[list[str]],
+    paths: Sequence[Path],
+    say: Callable[[str], object],
+    listener: socket.socket | None = None,
+) -> int:
+    """Keep these commands running until a signal, and restart them when a file changes. The exit code.
+
+    They inherit the listener: its address stays the same across restarts.
+    """
+    crew = Crew(commands, listener)
     say(f"watching {', '.join(str(path) for path in paths)}; Ctrl+C stops")
     _take_signals()
     try:
@@ -87,14 +99,11 @@ def run_and_reload(commands: list[list[str]], paths: Sequence[Path], say: Callab
     return DONE
 
 
-def _dashboard(out: Output, app: str, shared: list[str]) -> list[list[str]]:
-    """The command that serves it; none if the server is not installed."""
+def _can_serve(out: Output) -> bool:
     if not dashboard.can_serve():
         out.say("no dashboard: pip install 'taskharbor[server]'")
-        return []
-    port = dashboard.free_port()
-    out.say(f"dashboard: {dashboard.address_of(port)}")
-    return [[*dashboard.server_words(app, port), "--log-level", "warning", *shared]]
+        return False
+    return True
 
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -116,14 +125,15 @@ def _ignore_signals() -> None:
 class Crew:
     """The processes of one run."""
 
-    def __init__(self, commands: list[list[str]]) -> None:
+    def __init__(self, commands: list[list[str]], listener: socket.socket | None = None) -> None:
         self._commands = commands
+        self._inherited = () if listener is None else (listener.fileno(),)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._told: set[int] = set()
 
     def start(self) -> None:
         # Ctrl+C reaches this process alone, which stops them in order. When it is killed, they go with it.
-        self._processes = [started(words) for words in self._commands]
+        self._processes = [started(words, pass_fds=self._inherited) for words in self._commands]
 
     def ended(self) -> int | None:
         """The exit code of a process that ended by itself; returned once."""

@@ -41,6 +41,15 @@ def command(
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 picks a free one.")
     ] = 8484,
+    fd: Annotated[
+        int | None,
+        typer.Option(
+            "--fd",
+            min=0,
+            metavar="NUMBER",
+            help="Listen on this open socket instead, which the starting program holds.",
+        ),
+    ] = None,
     tokens: Annotated[
         Path | None,
         typer.Option("--tokens", metavar="FILE", help="Token file; see `taskharbor tokens`."),
@@ -125,7 +134,7 @@ def command(
     try:
         from taskharbor.web.app import create_app
         from taskharbor.web.config import ServerConfig
-        from taskharbor.web.server import serve
+        from taskharbor.web.server import bind, inherit, serve
     except ModuleNotFoundError as error:
         raise ConfigurationError(f"the server needs {error.name}: pip install 'taskharbor[server]'") from None
 
@@ -151,7 +160,8 @@ def command(
     )
     # Ours is the server below: it believes no forwarded address, and listens to others with tokens only.
     served = create_app(_harbor(out, app, url, include), config, local_callers_are_admin=tokens is None)
-    serve(served, host, port, grace_seconds=grace.total_seconds())
+    listener = bind(host, port) if fd is None else inherit(fd)
+    serve(served, listener, grace_seconds=grace.total_seconds())
     return DONE
 
 
