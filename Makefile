@@ -35,7 +35,7 @@ test-fast: env  ## Run the unit tests only, in a minute
 	@$(python) -m pytest tests/unit $(ARGS)
 
 test-more: env  ## Run the rest of what CI runs: all tables, long series, slow tests
-	@$(python) tools/browser.py --provide >/dev/null
+	@$(python) tools/browser.py --provide $(if $(CI),--fetch) >/dev/null
 	@$(python) -m pytest -n $(JOBS) --dist loadgroup -m 'more and not long' $(ARGS)
 
 test-long: env  ## Run what CI does not: hours of properties, simulation and load

@@ -1,7 +1,7 @@
 """A browser for the tests: one that is there, or one that is fetched.
 
     python tools/browser.py            print the one that would be used, and fail if there is none
-    python tools/browser.py --provide  fetch one if there is none; `make test` does this
+    python tools/browser.py --provide  fetch or install one if there is none; `make test` does this
     python tools/browser.py --fetch    fetch the pinned one, which the pictures are compared with; it runs on
                                        Linux x86-64 only, elsewhere this fails unless --provide is given, too
 
@@ -71,16 +71,16 @@ def pinned() -> Found | None:
 
 
 def provide() -> Found | None:
-    """The browser to test with, installed or fetched if there was none; None where neither works."""
+    """The browser to test with, fetched or installed if there was none; None where neither works."""
     if (found := find()) is not None:
         return found
-    if sys.platform == "linux" and os.geteuid() == 0 and shutil.which("apt-get"):
-        _install()
-    if find() is None and can_fetch():
+    if can_fetch():  # first: it takes seconds, where packages and all they need take a minute
         try:
             fetch()
         except (OSError, SystemExit) as error:  # no network, say: the tests name what is missing
             print(f"no browser was fetched: {error}", file=sys.stderr)
+    if find() is None and sys.platform == "linux" and os.geteuid() == 0 and shutil.which("apt-get"):
+        _install()
     return find()
 
 
