@@ -15,8 +15,9 @@ import pytest
 from taskharbor.drivers.loading import connect
 from taskharbor.testing.http_server import fresh_http_url
 from taskharbor.testing.servers import fresh_cluster_url, fresh_postgres_url, fresh_redis_url
+from tests.contract.pairs.calls import Call
 from tests.contract.pairs.race import Race
-from tests.contract.pairs.racers import Racers
+from tests.contract.pairs.racers import RACERS, Racers, Trouble
 from tests.contract.pairs.verbs import Round, all_rounds
 
 STORES: dict[str, Callable[[Path], str]] = {
@@ -37,6 +38,16 @@ by_each_clock = pytest.mark.parametrize("is_given", [True, False], ids=["given-c
 def racers() -> Iterator[Racers]:
     with Racers() as racers:
         yield racers
+
+
+def test_a_call_that_fails_leaves_no_answer_for_the_next_one(racers: Racers, tmp_path: Path) -> None:
+    racers.open(STORES["sqlite"](tmp_path))
+
+    with pytest.raises(Trouble, match="no_such_verb"):
+        racers.make([Call("no_such_verb"), *[Call("count")] * (RACERS - 1)], None)
+
+    assert [one.call.verb for one in racers.make([Call("queues")] * RACERS, None)] == ["queues"] * RACERS
+    racers.close()
 
 
 @on_every_store

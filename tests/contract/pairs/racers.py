@@ -80,16 +80,17 @@ class Racers:
     def _order(self, orders: Sequence[tuple[str, Any]]) -> list[Any]:
         for pipe, order in zip(self._pipes, orders, strict=True):
             pipe.send(order)
-        return [self._answer_of(number) for number in range(RACERS)]
+        answers = [self._answer_of(number) for number in range(RACERS)]
+        for number, answer in enumerate(answers):  # after all: one left in a pipe would answer the next order
+            if isinstance(answer, str):
+                raise Trouble(f"racer {number}: {answer}")
+        return answers
 
     def _answer_of(self, number: int) -> Any:
         pipe = self._pipes[number]
         if not pipe.poll(PATIENCE):
             raise Trouble(f"racer {number} is hung")
-        answer = pipe.recv()
-        if isinstance(answer, str):
-            raise Trouble(f"racer {number}: {answer}")
-        return answer
+        return pipe.recv()
 
 
 # ------------------------------------------------------------------ in a racer
