@@ -10,6 +10,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from collections.abc import Generator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -41,6 +43,18 @@ def _keep_ignoring_alone() -> None:
 _keep_ignoring_alone()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Twenty thousand tests are millions of objects that stay: no collection of garbage looks at them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The slowest first: so that the processes of `make test-more` end together."""
@@ -51,7 +65,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(_SLOWEST))
 
 
-def pytest_collection_finish() -> None:
-    """Twenty thousand tests are millions of objects that stay: no later collection looks at them."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """For `--dist loadgroup`; `Sharing` says why."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from tests.sharing import Sharing  # only where tests are shared out
+
+    return Sharing(config, log)

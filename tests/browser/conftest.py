@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import urlsplit
 
@@ -40,13 +39,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool:
     names = pyfuncitem._fixtureinfo.argnames
     inside(pyfuncitem.obj, **{name: pyfuncitem.funcargs[name] for name in names})
     return True
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All on one process: they share the browser, and two would only take turns on a small machine."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("browser"))
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,6 @@ every_store = pytest.mark.parametrize("name", STORES)
 
 @pytest.mark.more("kills workers and waits for their leases")
 @pytest.mark.timeout(400)
-@pytest.mark.xdist_group("chaos")
 @every_store
 def test_a_callback_fires_once_although_a_worker_is_killed(name: str) -> None:
     tally = _tried(name, Size(runs=2, children=300, restarted_every=2))

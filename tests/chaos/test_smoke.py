@@ -26,8 +26,6 @@ def stores():
         yield stores
 
 
-# One process for all of them: they share the servers, and their own processes keep the cores busy.
-@pytest.mark.xdist_group("chaos")
 @pytest.mark.parametrize(("number", "store"), SMOKES)
 async def test_nothing_promised_is_broken(stores, number, store):
     outcome = await run_case(CASES[number], stores, store, SMOKE, seed=1)

@@ -20,7 +20,6 @@ from taskharbor.model.settlement import Ack
 from taskharbor.testing.conformance.kit import QUEUE, START, claim, new_jobs
 
 CLAIMERS = 16
-pytestmark = pytest.mark.xdist_group("postgres-limits")  # one set of processes for all of them
 Span = tuple[datetime, datetime]
 
 
