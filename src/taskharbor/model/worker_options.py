@@ -123,7 +123,7 @@ class WorkerOptions:
             if (getattr(self, what) or 0) < 0:
                 raise ConfigurationError(f"{what}={getattr(self, what)} must not be negative")
         for what in ("queues", "lanes"):
-            _refuse_text(what, getattr(self, what))
+            _check_list(what, getattr(self, what))
         if not isinstance(self.retry, RetryPolicy | None):
             raise ConfigurationError(
                 f"retry={self.retry!r:.80} must be a RetryPolicy, e.g. RetryPolicy(max_attempts=3)"
@@ -144,7 +144,8 @@ class WorkerOptions:
         try:
             for queue in queues:
                 check_name(queue, "queue")
-            for lane in (self.kind, *(self.lanes or ())):
+            check_name(self.kind, "kind")
+            for lane in self.lanes or ():
                 check_name(lane, "lane")
             check_text(self.name or "", "name", most=200)  # the id of each start adds to it
             check_labels(self.labels or {})
@@ -254,15 +255,17 @@ def _durations() -> frozenset[str]:
     return frozenset(one.name for one in fields(WorkerOptions) if "timedelta" in str(one.type))
 
 
-def _refuse_text(key: str, value: object) -> None:
-    """Its letters would be taken for names."""
+def _check_list(key: str, value: object) -> None:
+    """A text is none: its letters would be taken for names."""
     if isinstance(value, str):
         raise ConfigurationError(f"{key} takes a list: {key}=[{value!r}]")
+    if not isinstance(value, Sequence | None):
+        raise ConfigurationError(f"{key}={value!r:.80} must be a list of names")
 
 
 def _converted(key: str, value: Any) -> Any:
     if key in ("queues", "lanes"):
-        _refuse_text(key, value)
+        _check_list(key, value)
     if key in _durations() and value is not None:
         return duration(value, key)
     if isinstance(value, Sequence) and not isinstance(value, str):
