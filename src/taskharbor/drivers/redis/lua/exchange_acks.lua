@@ -64,17 +64,25 @@ local function left_over(field, flags, kind, parent)
   return not ends_of_families.add(sub(field, 2), kind >= FAMILY, parent)
 end
 
+-- The slot of a job's key; nil when it has none, false when a job is blocked behind it.
+local function slot_of(id, flags)
+  if band(flags, KEYED) == 0 then
+    return nil
+  end
+  local slot = 'k' .. (call('HGET', data, 'K' .. id) or '')
+  return #(call('HGET', data, slot) or '') <= 17 and slot
+end
+
 -- Whether `settle_one` in drivers/lifecycle.py must decide: more than this job changes. If not, what its key and its
 -- idempotency keys become is kept to be written.
 local function unusual(id, flags, forget)
   if band(flags, COPY + CANCEL + COPIED) ~= 0 or (forget and band(flags, ALIASED) ~= 0) then
     return true
   end
-  if band(flags, KEYED) ~= 0 then
-    local slot = 'k' .. (call('HGET', data, 'K' .. id) or '')
-    if #(call('HGET', data, slot) or '') > 17 then
-      return true -- a job is blocked behind it
-    end
+  local slot = slot_of(id, flags)
+  if slot == false then
+    return true
+  elseif slot then
     deletes[d + 1] = slot
     d = d + 1
   end

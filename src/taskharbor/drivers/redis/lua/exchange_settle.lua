@@ -28,15 +28,6 @@ local function fails_alone(queue)
   return not (own and own[FAIL_QUEUE] or harbor and harbor[FAIL_QUEUE]) and not (kept and kept[2] == 0)
 end
 
--- The slot of a job's key; nil when it has none, false when a job is blocked behind it.
-local function slot_of(id, flags)
-  if band(flags, KEYED) == 0 then
-    return nil
-  end
-  local slot = 'k' .. (call('HGET', data, 'K' .. id) or '')
-  return #(call('HGET', data, slot) or '') <= 17 and slot
-end
-
 -- What jobs that wait again add to a queue; written once for all of them.
 local again = {}
 local function again_in(queue)
