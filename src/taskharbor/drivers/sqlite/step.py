@@ -59,11 +59,14 @@ SHARED = ("queue", "type", "lane", "priority", "options", "run_at", "key", "idem
 _MOST_MERGED = 100  # parts of one compound select: SQLite allows 500
 
 # Statements with a gap, by the name that fills it.
-_PARTS = ("family_ties", "family_tables")  # of statements
+_PARTS = ("family_ties", "family_tables", "reserve_may_run")  # of statements
 _WHOLE = {"payload": "j.payload", "result": "r.result", "ties": "", "tables": ""}
 _BARE = _WHOLE | {"payload": "x''", "result": "null"}
 _TIED = _WHOLE | {"ties": _FILES["family_ties"], "tables": "\n" + _FILES["family_tables"]}
+_MAY_RUN = {"may_run": _FILES["reserve_may_run"]}
 _VARIANTS = {
+    "reserve_line": ("reserve_line", {"type": "{type}", **_MAY_RUN}),
+    "reserve_leave": ("reserve_leave", _MAY_RUN),
     "get": ("get", {"match": "j.id", **_WHOLE}),
     "get_by_seq": ("get", {"match": "j.seq", **_WHOLE}),
     "get_tied": ("get", {"match": "j.id", **_TIED}),

@@ -24,17 +24,21 @@ select type from name where type is not null
 select value from json_each(:types)
 where exists (select 1 from th_waiting where queue = :queue and lane = :lane and type = value)
 
--- name: reserve_line
--- The jobs of one type in a lane that this worker may have. :copies is a JSON array of seqs. The last condition repeats
+-- name: reserve_may_run
+-- Whether this worker may have a job that waits. :copies is a JSON array of seqs. The last condition repeats
 -- `may_run` in drivers/families.py: in time, and the parent is not being stopped.
+(flags & 456 = 0
+ or (iif(flags & 64, at <= :now, true) and iif(flags & 8, seq in (select value from json_each(:copies)), true)
+     and iif(flags & 384, not exists (
+       select 1 from th_bond b left join th_family p on p.seq = b.parent
+       where b.seq = th_waiting.seq
+         and (b.deadline <= :now or (p.stopping is not null and not (p.spares and b.is_spared)))), true)))
+
+-- name: reserve_line
+-- The jobs of one type in a lane that this worker may have. {may_run} is reserve_may_run.
 select seq, type, flags, rank, at from th_waiting
 where queue = :queue and lane = :lane and type = {type}
-  and (flags & 456 = 0
-       or (iif(flags & 64, at <= :now, true) and iif(flags & 8, seq in (select value from json_each(:copies)), true)
-           and iif(flags & 384, not exists (
-             select 1 from th_bond b left join th_family p on p.seq = b.parent
-             where b.seq = th_waiting.seq
-               and (b.deadline <= :now or (p.stopping is not null and not (p.spares and b.is_spared)))), true)))
+  and {may_run}
 
 -- name: reserve_pick
 -- The next jobs of a lane, as columns of joined texts; whether any of them has lost its body. {lines} is
@@ -52,12 +56,7 @@ from (
 delete from th_waiting
 where queue = :queue and lane = :lane and type in (select value from json_each(:types))
   and (rank, at, seq) <= (:rank, :at, :seq)
-  and (flags & 456 = 0
-       or (iif(flags & 64, at <= :now, true) and iif(flags & 8, seq in (select value from json_each(:copies)), true)
-           and iif(flags & 384, not exists (
-             select 1 from th_bond b left join th_family p on p.seq = b.parent
-             where b.seq = th_waiting.seq
-               and (b.deadline <= :now or (p.stopping is not null and not (p.spares and b.is_spared)))), true)))
+  and {may_run}
 
 -- name: reserve_rest
 -- Whether a job of :queue is still ready. Scheduled ones have no lane.
