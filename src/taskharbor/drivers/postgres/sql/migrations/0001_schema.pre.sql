@@ -53,7 +53,8 @@ create table {schema}.job_state (
     -- 0 waiting (ready or scheduled: eligible_at tells), 2 blocked, 3 running, 4 completed, 5 failed, 6 cancelled
     state             smallint not null,
     -- Why a step of this job concerns other rows too. 1: it has a key. 2: an idempotency key leads to it. 4: it is
-    -- a copy. 8: it has had a copy. 16: the run that goes on now has had one.
+    -- a copy. 8: it has had a copy. 16: the run that goes on now has had one. Since 0003, 32: it has a row in
+    -- `family`. Since 0004, 64: it has a parent and no such row.
     link_flags        smallint not null default 0,
     is_timed          boolean not null default false,   -- eligible_at is a run_at
     cancel_requested  boolean not null default false,
