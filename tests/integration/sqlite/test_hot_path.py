@@ -208,3 +208,47 @@ async def test_types_cost_little_where_a_worker_knows_them_all(driver):
         assert len((await driver.reserve(both)).jobs) == 100
 
     assert len(with_types) <= 2 * len(without), (len(without), len(with_types))
+
+
+def many(count):
+    return Claim(
+        queues=tuple(f"queue-{number}" for number in range(count)),
+        worker_id="worker-1",
+        limit=10,
+        lease_for=HOUR,
+    )
+
+
+async def work_of_a_claim(driver, claim, *, brings):
+    with statements(driver) as executed, work(driver) as steps:
+        taken = (await driver.reserve(claim)).jobs
+    assert len(taken) == brings
+    await driver.settle([Ack(job.lease) for job in taken])
+    return len(executed), len(steps)
+
+
+async def test_queues_in_which_nothing_is_cost_a_claim_nothing(driver):
+    """One job in ten or in 2,000 queues; then none."""
+    found = {}
+    for count in (9, 10, 2_000):  # the first claims ask what is only asked once
+        await driver.enqueue([new_job(queue="queue-7")])
+        with_a_job = await work_of_a_claim(driver, many(count), brings=1)
+        found[count] = (with_a_job, await work_of_a_claim(driver, many(count), brings=0))
+
+    assert found[10][0][0] == found[2_000][0][0]
+    assert found[10][1][0] == found[2_000][1][0] <= 8
+    assert (
+        found[2_000][0][1] <= found[10][0][1] + 2
+    )  # hundreds of SQLite's steps; a look at 2,000 queues takes 200
+    assert found[2_000][1][1] <= found[10][1][1] + 2
+
+
+async def test_many_busy_queues_of_others_cost_a_claim_a_look_at_its_own(driver):
+    await driver.enqueue([new_job(queue=f"other-{number}") for number in range(1_000)])
+    await driver.enqueue([new_job(queue="queue-7")])
+
+    executed, _ = await work_of_a_claim(driver, many(10), brings=1)
+    for_nothing, _ = await work_of_a_claim(driver, many(10), brings=0)
+
+    assert executed <= 25
+    assert for_nothing <= 9

@@ -175,7 +175,7 @@ class SqliteDriver(Control, Queries, Registry, Logbook, Driver):
         self._bell.ring(notices)
 
     def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Subscription:
-        info = ListenerInfo(self._location.namespace, worker_id, queues)
+        info = ListenerInfo(self._location.namespace, worker_id, frozenset(queues))
         subscription = Subscription(self._location.path, info, self.entropy, self._subscriptions.discard)
         self._subscriptions.add(subscription)
         return subscription

@@ -57,7 +57,7 @@ class ListenerInfo(msgspec.Struct, frozen=True):
 
     namespace: str
     worker: str
-    queues: tuple[str, ...]
+    queues: frozenset[str]
 
 
 class Datagram(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -9,6 +9,31 @@ select exists (select 1 from th_claim where queue = :queue and expires_at <= :no
        exists (select 1 from th_waiting indexed by th_waiting_copy where queue = :queue and flags & 8),
        exists (select 1 from th_owed where no > 0) or exists (select 1 from th_bond where deadline <= :now)
 
+-- name: reserve_queues
+-- The queues with waiting jobs, then those with expired leases. Walks from one queue that has any to the next. Each list ends
+-- with null, unless more than :most queues have some.
+with recursive waiting (queue) as (
+  select min(queue) from th_waiting
+  union all
+  select (select min(queue) from th_waiting where queue > waiting.queue) from waiting where waiting.queue is not null
+  limit :most + 1
+), leased (queue) as (
+  select min(queue) from th_claim
+  union all
+  select (select min(queue) from th_claim where queue > leased.queue) from leased where leased.queue is not null
+  limit :most + 1
+)
+select queue from waiting
+union all
+select queue from leased
+where queue is null or exists (select 1 from th_claim c where c.queue = leased.queue and c.expires_at <= :now)
+
+-- name: reserve_queues_of
+-- The same for these :queues, a JSON array: a look-up for each of them.
+select value from json_each(:queues)
+where exists (select 1 from th_waiting where queue = value)
+   or exists (select 1 from th_claim where queue = value and expires_at <= :now)
+
 -- name: reserve_types
 -- The types of the jobs that wait in a lane: one look-up each, however many jobs there are.
 with recursive name (type) as (
