@@ -14,10 +14,10 @@ from taskharbor.errors import InvalidArgument, LeaseLost, TaskHarborError
 from taskharbor.model.bonds import FamilyEnd as FamilyEnd  # noqa: PLC0414 - a part of the answers, too
 from taskharbor.model.checks import (
     MAX_BATCH,
+    check_all_names,
     check_count,
     check_id,
     check_lease_for,
-    check_name,
     check_new_jobs,
     check_worker_id,
 )
@@ -84,8 +84,7 @@ def check_claim(claim: Claim) -> None:
 def _check_names(names: tuple[str, ...], what: str, one: str) -> None:
     if not isinstance(names, tuple) or not names:
         raise InvalidArgument(f"{what} must be a tuple with at least one {one}")
-    for name in names:
-        check_name(name, one)
+    check_all_names(names, one)
     if len(set(names)) != len(names):
         raise InvalidArgument(f"{what} names a {one} twice")
 

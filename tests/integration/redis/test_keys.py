@@ -70,7 +70,7 @@ async def test_forgotten_jobs_leave_no_key_behind_but_the_books(own_server, admi
         await settle_one(driver, Ack((await running(driver)).lease, b"result"))
         await settle_one(driver, Fail((await running(driver, key=b"key")).lease, "broken"))
 
-    assert parts_of(admin) <= {"data", "queues", "configured", "wake"}
+    assert parts_of(admin) <= {"data", "queues", "look-from", "configured", "wake"}
     fields = {field[:1] for field in admin.hkeys("{taskharbor}:data")}
     assert fields <= {b"e", b"n", b"Q", b"R"}
 
@@ -94,7 +94,7 @@ async def test_a_pruned_family_leaves_nothing_behind(own_server, admin):
         assert await driver.prune(100, now=later) == 100
         assert await driver.prune(100, now=later) == 53
 
-    assert parts_of(admin) <= {"data", "queues", "wake"}
+    assert parts_of(admin) <= {"data", "queues", "look-from", "wake"}
     fields = {field[:1] for field in admin.hkeys("{taskharbor}:data")}
     assert fields <= {b"e", b"n", b"Q", b"W"}
 

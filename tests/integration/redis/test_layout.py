@@ -24,7 +24,7 @@ from taskharbor.testing.conformance.kit import (
     reserve,
     state_of,
 )
-from tests.integration.redis.claim_work import work_of_a_claim
+from tests.integration.redis.claim_work import work_of_a_claim, work_of_queues
 
 DATA = "{taskharbor}:data"
 READY_LINE = b"\1any\0kit.job\0"
@@ -61,6 +61,38 @@ async def test_a_claim_for_a_type_looks_past_any_number_of_others_at_no_cost(own
 
     assert sum(few.values()) > 0
     assert many == few
+
+
+async def test_queues_in_which_nothing_is_cost_a_claim_nothing(own_server, admin):
+    """The same commands and the same keys in a claim of 40 queues and of 2,000."""
+    works = []
+    for queues in (40, 2_000):
+        async with RedisDriver.from_url(own_server.url) as driver:
+            works.append(await work_of_queues(driver, [admin], queues=queues))
+
+    few, many = works
+    assert many == few
+    assert sum(few[1].values()) < 25
+
+
+async def test_jobs_of_a_version_without_instants_are_found(own_server, admin):
+    """By the first claim of a handle, and by their wake-up: `look-from` is lost here after each enqueue."""
+    names = [f"kit-{number}" for number in range(40)]
+    async with RedisDriver.from_url(own_server.url) as driver:
+        await enqueue_one(driver, queue="kit-7", now=None)
+        admin.delete("{taskharbor}:look-from")
+        assert len(await reserve(driver, queues=names, now=None)) == 1
+        hints = driver.wakeups(tuple(names), "worker-a")
+        await anext(hints)
+        assert await reserve(driver, queues=names, now=None) == []
+        await enqueue_one(driver, queue="kit-30", now=None)
+        admin.delete("{taskharbor}:look-from")
+        while (await asyncio.wait_for(anext(hints), 30)).queue != "kit-30" or "kit-30" not in (
+            driver._wakeups.forwarder.woken
+        ):
+            pass
+        assert len(await reserve(driver, queues=names, now=None)) == 1
+        await hints.aclose()
 
 
 async def test_jobs_that_end_in_one_call_are_forgotten_each_by_itself(own_server, admin):

@@ -12,17 +12,18 @@ from taskharbor.model.settlement import Ack
 from taskharbor.testing.conformance.kit import new_job, new_jobs
 
 PATIENCE = 30.0
+MINUTE = timedelta(minutes=1)
 QUEUES = ("kit",)
 
 
 class Listener:
     """A handle that listens; it counts what it hears."""
 
-    def __init__(self, driver, name):
+    def __init__(self, driver, name, queues=QUEUES):
         self.driver = driver
         self.heard = 0
         self.name = name
-        self._hints = driver.wakeups(QUEUES, name)
+        self._hints = driver.wakeups(queues, name)
         self._task = asyncio.create_task(self._listen())
 
     async def _listen(self):
@@ -197,3 +198,24 @@ async def test_listening_goes_on_after_the_server_came_back(own_server):
         await driver.enqueue([new_job()])
         await until(lambda: all_heard([listener], 3))
         await close([listener])
+
+
+async def test_a_sleep_asks_for_the_due_times_of_many_queues_at_once(own_server, admin):
+    """No command per queue; and what is due in one of them wakes by itself, with many others scheduled."""
+    queues = tuple(f"kit-{number}" for number in range(2_000))
+    async with connect(own_server.url) as driver:
+        await driver.enqueue([new_job(queue=f"other-{number}", delay=MINUTE) for number in range(300)])
+        await driver.enqueue([new_job(queue=queue, delay=MINUTE) for queue in queues[:50]])
+        admin.delete(*(f"{{taskharbor}}:q:{queue}:wake" for queue in queues))
+        admin.config_resetstat()
+        listener = Listener(driver, "worker", queues)
+        await until(lambda: all_heard([listener], len(queues)))
+        await until(lambda: enough_wait(driver, 1))
+        done = admin.info("commandstats")
+        assert "cmdstat_zrange" not in done
+        assert sum(figures["calls"] for name, figures in done.items() if name.startswith("cmdstat_z")) < 10
+
+        await driver.enqueue([new_job(queue=queues[-1], delay=timedelta(seconds=1))])
+        await until(lambda: all_heard([listener], len(queues) + 2))  # of the enqueue, and when it is due
+
+        await listener.close()

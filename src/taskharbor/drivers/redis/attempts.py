@@ -39,6 +39,7 @@ from taskharbor.drivers.redis.family_fields import FamilyFields, fields_in
 from taskharbor.drivers.redis.family_unit import FamilyUnit
 from taskharbor.drivers.redis.keys import Keys, ids_in
 from taskharbor.drivers.redis.leases import LOST, Leases
+from taskharbor.drivers.redis.many_queues import FEW_QUEUES, ManyQueues, OfMany
 from taskharbor.drivers.redis.optimistic import OptimisticStep
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.scripts import SCRIPTS
@@ -195,6 +196,7 @@ class Attempts(Leases):
         self._sees_leases = False
         self.is_counted = False  # the caller counts what runs in the whole harbor
         self.parts_known = 0  # of the queue, in other slots: the caller claims from those, too
+        self._many_queues = ManyQueues(primary, keys)
         self.forwarder: WakeupForwarder | None = None
 
     # ------------------------------------------------------------------ settle and claim
@@ -202,12 +204,20 @@ class Attempts(Leases):
     async def exchange(
         self, settlements: Sequence[Settlement], claim: Claim | None, now: datetime | None
     ) -> Exchanged:
-        answer = await self._exchanged(settlements, claim, now)
+        some = claim
+        if claim is not None and len(claim.queues) > FEW_QUEUES:
+            some = await self._many_queues.narrowed(claim, self._stirred(settlements), now)
+        answer = await self._exchanged(settlements, some, now)
         if claim is not None and self.forwarder is not None and answer.error is None:
             await self.forwarder.after_claim(claim, len(answer.claimed))
         if claim is not None and self._families.untold:
             return replace(answer, ended=self._families.take_untold())
         return answer
+
+    def _stirred(self, settlements: Sequence[Settlement]) -> set[str]:
+        """Queues in which there may be something since the last look."""
+        woken = () if self.forwarder is None else self.forwarder.woken
+        return {item.lease.queue for item in settlements if item.lease.queue}.union(woken)
 
     async def _exchanged(
         self, settlements: Sequence[Settlement], claim: Claim | None, now: datetime | None
@@ -375,7 +385,7 @@ class Attempts(Leases):
             arguments += group.arguments(queues.setdefault(group.queue, len(queues) + 1))
         for _, queue, item in some.others:
             arguments += other_arguments(item, queues.setdefault(queue, len(queues) + 1))
-        named = [keys.data, keys.idempotency_ends, keys.relatives]
+        named = [keys.data, keys.idempotency_ends, keys.relatives, keys.look_from]
         for queue in queues:
             own = keys.queue(queue)
             named += (own.list, own.ready, own.later, own.leases, own.done, own.wake)
@@ -409,6 +419,7 @@ class Attempts(Leases):
             _DONE[done],
             further,
             self.parts_known or "",
+            "1" if isinstance(claim, OfMany) else "",
             len(claim.lanes),
             *claim.lanes,
             *(claim.types or ()),

@@ -57,7 +57,7 @@ def call_of(
         numbers.append(number)
         if has_keys:
             job_keys += (job.key or b"", job.idempotency_key or b"")
-    named = [keys.data, keys.queues]
+    named = [keys.data, keys.queues, keys.look_from]
     for queue in queues:
         own = keys.queue(queue)
         named += (own.list, own.ready, own.later, own.wake)
@@ -135,7 +135,7 @@ def _front_of_one(keys: Keys, epoch: bytes, queue: str, requires: str, type_: st
     """The part of that call that is the same for many jobs."""
     own = keys.queue(queue)
     line, rank = line_of(requires, type_), bytes((rank_of(priority),))
-    named = (keys.data, own.list, own.ready, own.wake)
+    named = (keys.data, own.list, own.ready, own.wake, keys.look_from)
     head = b"\0\0" + rank + b"\0\0\0\1"  # waiting, no flags, version 1
     command = ("EVALSHA", ENQUEUE_ONE.digest, len(named), *named, epoch, queue, line, line + rank, head)
     return b"*%d\r\n" % (len(command) + 3) + packed(command).partition(b"\r\n")[2]

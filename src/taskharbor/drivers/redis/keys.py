@@ -57,6 +57,7 @@ class Keys:
         self.relatives = f"{prefix}:relatives"
         self.deadlines = f"{prefix}:deadlines"
         self.owed = f"{prefix}:owed"
+        self.look_from = f"{prefix}:look-from"
         self._prefix = prefix
         self.queue = cache(self._queue)
         """The keys of one queue, by its name."""

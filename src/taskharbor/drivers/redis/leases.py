@@ -80,7 +80,8 @@ class Leases:
                 lease.worker_id or "",
                 b"" if step is None else b"p" + progress_bytes(step),
             )
-        keys = [self._keys.data, *(self._keys.queue(name).leases for name in numbers)]
+        leases_of = [self._keys.queue(name).leases for name in numbers]
+        keys = [self._keys.data, *leases_of, self._keys.look_from]
         reply = await self._primary.run_in_epoch(
             "extend", keys, now_arg(now), span_micros(lease_for), len(numbers), *numbers, *arguments
         )

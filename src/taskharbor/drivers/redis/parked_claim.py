@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from taskharbor.drivers.messages import Claim, Claimed, Exchanged
 from taskharbor.drivers.redis.attempts import Attempts
 from taskharbor.drivers.redis.connection import Command
+from taskharbor.drivers.redis.many_queues import FEW_QUEUES
 from taskharbor.errors import TaskHarborError
 from taskharbor.model.job import JobRecord
 from taskharbor.model.settlement import Release, Settlement
@@ -88,7 +89,8 @@ class ParkedClaims:
 
     def park(self, claim: Claim) -> None:
         """Remember a claim that just found nothing, to be parked behind the next BLPOP."""
-        if self._parked is None and claim.rate is None and _window_of(claim) >= _SHORTEST_WINDOW:
+        is_short = len(claim.queues) <= FEW_QUEUES
+        if self._parked is None and is_short and claim.rate is None and _window_of(claim) >= _SHORTEST_WINDOW:
             self._pending = claim
             self.has_pending.set()
             self.on_pending()

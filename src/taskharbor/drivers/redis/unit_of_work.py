@@ -405,7 +405,8 @@ class Writing:
 
     def __init__(self, keys: Keys) -> None:
         self.keys: list[str] = []
-        self._data = keys.data
+        self._data, self._look_from = keys.data, keys.look_from
+        self._looks: dict[str, int] = {}  # queues, and from when on a claim must look at them
         self._numbers: dict[str, int] = {}
         self.number(keys.data)
         self._fields: dict[bytes, bytes | None] = {}
@@ -439,13 +440,20 @@ class Writing:
             self.add("SADD", keys.copies, member)
         elif what != "waiting":
             self.add("ZADD", getattr(keys, what), score, member)
+            if what == "leases":
+                self._look_at(queue, score)
         else:
+            self._look_at(queue, score)
             if score:
                 self.add("ZADD", keys.later, score, member)
             else:
                 self.add("ENTER", keys.ready, queue, member, line)
                 self.woken.add(queue)
             self.add("WAKE", keys.wake)
+
+    def _look_at(self, queue: str, score: int) -> None:
+        if score < self._looks.get(queue, score + 1):
+            self._looks[queue] = score
 
     def leave(self, keys: QueueKeys, place: Place) -> None:
         what, member, _ = place
@@ -468,4 +476,6 @@ class Writing:
             for first in range(0, len(parts), step):
                 some = parts[first : first + step]
                 arguments += [2 + len(some), command, number, *some]
+        for queue, score in self._looks.items():
+            arguments += [5, "ZADD", self.number(self._look_from), "LT", score, queue]
         return arguments + self._writes

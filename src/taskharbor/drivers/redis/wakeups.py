@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -24,6 +24,7 @@ from taskharbor.drivers.outage import Outage
 from taskharbor.drivers.redis.connection import Connection, ServerError
 from taskharbor.drivers.redis.faults import ours
 from taskharbor.drivers.redis.keys import Keys
+from taskharbor.drivers.redis.many_queues import FEW_QUEUES, ManyQueues
 from taskharbor.drivers.redis.parked_claim import ParkedClaim, ParkedClaims
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.errors import DriverError, TaskHarborError
@@ -60,10 +61,12 @@ class WakeupListener:
         self._blocks_without_claim = False
         self._has_notified = False
         self.forwarder = WakeupForwarder(primary, keys, name[:12])
+        self._many_queues = ManyQueues(primary, keys)
         self._parked_claims = parked_claims
         if parked_claims is not None:
             parked_claims.on_pending, parked_claims.interrupt = self._send_pending, self._interrupt
         self._subscriptions: list[Subscription] = []
+        self._awaited: tuple[list[str], dict[bytes, str]] = ([], {})  # queues; their wake lists
         self._task: asyncio.Task[None] | None = None
         self._interrupting: set[asyncio.Task[None]] = set()
         self.outage = Outage(clock)
@@ -72,6 +75,7 @@ class WakeupListener:
         inbox = self._keys.inbox(worker_id).encode()
         subscription = Subscription(self, queues, worker_id, inbox)
         self._subscriptions.append(subscription)
+        self._note_awaited()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._keep_listening(), name="taskharbor-wakeups")
         else:
@@ -81,8 +85,13 @@ class WakeupListener:
     def leave(self, subscription: Subscription) -> None:
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
+            self._note_awaited()
         if not self._subscriptions and self._task is not None:
             self._task.cancel()
+
+    def _note_awaited(self) -> None:
+        queues = sorted({queue for subscription in self._subscriptions for queue in subscription.queues})
+        self._awaited = queues, {self._keys.queue(queue).wake.encode(): queue for queue in queues}
 
     async def withdraw(self) -> None:
         """From now on, claim nothing in advance for the subscribers."""
@@ -162,13 +171,12 @@ class WakeupListener:
 
     async def _listen_once(self, connection: Connection) -> None:
         await self._wait_for_claim()
-        queues = sorted({queue for subscription in self._subscriptions for queue in subscription.queues})
+        queues, wakes = self._awaited
         seconds = await self._until_due(connection, queues)
         if seconds <= 0:
             await self._move_due(queues)
             seconds = _SHORTEST_BLOCK
         inboxes = {subscription.inbox: subscription.worker_id for subscription in self._subscriptions}
-        wakes = {self._keys.queue(queue).wake.encode(): queue for queue in queues}
         popped, parked = await self._block(connection, (self._interrupt_key, *inboxes, *wakes), seconds)
         queue = wakes.get(popped[0]) if popped is not None else None
         if popped is not None and queue is not None:
@@ -193,7 +201,7 @@ class WakeupListener:
     async def _wait_for_claim(self) -> None:
         """A notified worker claims now. Wait for that claim a moment: if it finds nothing, it is parked."""
         has_notified, self._has_notified = self._has_notified, False
-        if has_notified and self._parked_claims is not None:
+        if has_notified and self._parked_claims is not None and len(self._awaited[0]) <= FEW_QUEUES:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CLAIM_SECONDS):
                     await self._parked_claims.has_pending.wait()
@@ -233,6 +241,9 @@ class WakeupListener:
 
     async def _until_due(self, connection: Connection, queues: Sequence[str]) -> float:
         """Seconds until the next job may be due, by the server's clock."""
+        if len(queues) > FEW_QUEUES:
+            more = await self._many_queues.seconds_until_more(queues)
+            return _LONGEST_BLOCK if more is None else min(more, _LONGEST_BLOCK)
         commands: list[tuple[Any, ...]] = [("TIME",)]
         commands += [("ZRANGE", self._keys.queue(queue).later, 0, 0, "WITHSCORES") for queue in queues]
         async with asyncio.timeout(_ANSWER_SECONDS):
@@ -242,6 +253,8 @@ class WakeupListener:
         return min([_LONGEST_BLOCK, *(max(due, 0.0) for due in dues)])
 
     async def _move_due(self, queues: Sequence[str]) -> None:
+        if len(queues) > FEW_QUEUES:
+            queues = await self._many_queues.with_something(queues)
         await self._primary.run("promote", self._keys.for_promote(queues), "", 1000, *queues)
 
     # ------------------------------------------------------------------ notifying subscribers
@@ -295,6 +308,11 @@ class WakeupForwarder:
         self._name = name.encode()
         self._markers: dict[str, bytes] = {}
 
+    @property
+    def woken(self) -> Iterable[str]:
+        """The queues of these markers."""
+        return self._markers
+
     def received(self, queue: str, marker: bytes) -> None:
         self._markers[queue] = marker
 
@@ -302,9 +320,9 @@ class WakeupForwarder:
         """Called after a claim that brought `count` jobs; if any, exchange_claim.lua has woken the next."""
         if not self._markers:
             return
-        for queue in claim.queues:
-            marker = self._markers.pop(queue, None)
-            if marker is not None and count == 0 and self._name not in marker.split(b","):
+        for queue in set(claim.queues).intersection(self._markers):
+            marker = self._markers.pop(queue)
+            if count == 0 and self._name not in marker.split(b","):
                 await self._forward(queue, claim, marker + b"," + self._name)
 
     async def _forward(self, queue: str, claim: Claim, marker: bytes) -> None:

@@ -2,7 +2,7 @@
 -- Repeats `enqueue_one` and `admit` in drivers/lifecycle.py for jobs that meet no other one, and `Arrival` in
 -- drivers/family_enqueue.py for children of stored jobs.
 --
--- KEYS  data, queues; then per queue: list, ready, later, wake; then, when asked for, the enqueue rates of each queue
+-- KEYS  data, queues, look from; then per queue: list, ready, later, wake; then, when asked for, the enqueue rates of each queue
 --       and of the harbor; then, if there are children, relatives
 -- ARGV  epoch, now, first seq ('' for the store's own count), whether the rates are there ('1'), number of queues,
 --       their names, number of jobs, whether an id comes twice ('1'), number of kinds, '' | id, token and worker of the lease that vouches for
@@ -20,7 +20,7 @@ local job_count, kind_count = tonumber(ARGV[6 + queue_count]), tonumber(ARGV[8 +
 local has_twins = ARGV[7 + queue_count] == '1'
 local LIST, READY, LATER, WAKE = 1, 2, 3, 4
 local function key_of(queue, part)
-  return KEYS[2 + (queue - 1) * 4 + part]
+  return KEYS[3 + (queue - 1) * 4 + part]
 end
 
 -- ------------------------------------------------------------------ read
@@ -205,7 +205,7 @@ for queue = 1, queue_count + 1 do
     if count > rate[1] then
       return { text(now), 'never', is_harbor and 0 or queue, count, rate[1], rate[2] }
     end
-    spends[#spends + 1] = { KEYS[2 + queue_count * 4 + queue], rate, count, is_harbor and 0 or queue }
+    spends[#spends + 1] = { KEYS[3 + queue_count * 4 + queue], rate, count, is_harbor and 0 or queue }
   end
 end
 for _, spend in ipairs(spends) do
@@ -325,6 +325,7 @@ if new_count > 0 then
     if is_changed then
       writes[w + 1], writes[w + 2] = 'Q' .. ARGV[5 + queue], lines
       w = w + 2
+      call('ZADD', KEYS[3], '0', ARGV[5 + queue])
     end
   end
   for id, parent in pairs(parents) do
@@ -342,7 +343,9 @@ if new_count > 0 then
       local earliest = call('ZRANGE', later, 0, 0)[1]
       each_part('ZADD', later, set.later, set.later.n)
       -- Listeners that wait for a due time must learn of an earlier one.
-      if call('ZRANGE', later, 0, 0)[1] ~= earliest then
+      local first = call('ZRANGE', later, 0, 0, 'WITHSCORES')
+      if first[1] ~= earliest then
+        call('ZADD', KEYS[3], 'LT', first[2], ARGV[5 + queue])
         wake(key_of(queue, WAKE))
       end
     end

@@ -1,7 +1,7 @@
 -- Enqueues one plain job: a fast path of enqueue.lua. No prelude: for a single enqueue the overhead is most of
 -- the cost, so every command counts. Repeats `new_record` in model/transitions.py for a plain job.
 --
--- KEYS  data, list, ready, wake
+-- KEYS  data, list, ready, wake, look from
 -- ARGV  epoch, queue, line, front of the entry (line and rank), front of the head (state to version), id, body, now
 -- Returns when it was created, or 0 if nothing was done and enqueue.lua must be called
 
@@ -26,6 +26,7 @@ end
 call('HSET', data, 'n', seq, field, ARGV[5] .. pack('>I8I8I8I8I8', now, 0, seq, now, 0), 'b' .. id, ARGV[7])
 if not string.find(lines, '\1' .. ARGV[3], 1, true) then
   call('HSET', data, 'Q' .. ARGV[2], lines .. '\1' .. ARGV[3]) -- a claim found the line empty and struck it out
+  call('ZADD', KEYS[5], '0', ARGV[2])
 end
 call('ZADD', KEYS[2], seq, field)
 call('ZADD', KEYS[3], '0', ARGV[4] .. pack('>I8I8', now, seq) .. id)

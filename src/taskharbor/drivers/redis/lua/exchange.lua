@@ -3,7 +3,7 @@
 -- They use from here: known (the values of fields), before and last (the places around the heads in it), owed_place, groups, others,
 -- first_other, rules, harbor, at (the first argument that is not read yet), reply and its size.
 --
--- KEYS  data, idempotency ends, relatives; then per queue: list, ready, later, leases, done, wake; then, when asked for, the
+-- KEYS  data, idempotency ends, relatives, look from; then per queue: list, ready, later, leases, done, wake; then, when asked for, the
 --       execute rates of each queue, of the harbor and of the worker; then the leases of further queues, which
 --       only the harbor's max_running needs
 -- ARGV  epoch, now, number of queues, their names; number of groups of acks and of other settlements, no id twice, '1' if the
@@ -15,7 +15,8 @@
 --       then nothing more, or a claim: number of queues (the first ones),
 --       limit, lease in us, worker, token, whether the rates are there ('1'), rate count ('' for none), rate per,
 --       whether expired leases were dealt with ('1'), and what families owe, too ('2'), number of further leases ('' when they are not there), how many
---       parts of the queue in other slots the caller knows ('' for none), number of lanes, lanes, types
+--       parts of the queue in other slots the caller knows ('' for none), '1' if the claim is for some of many queues, number of
+--       lanes, lanes, types
 -- Returns {now, 'epoch'} when nothing was done; else {now | {now, per job that is over with its last child {id, head, body,
 --       bonds or '', family}, the queues with jobs that may run now whose workers wait in another slot}, per settlement: 8 times its version and 0 ready, 1 scheduled, 3 completed
 --       or 4 failed | 'N' not running | 'M' another token
@@ -37,7 +38,7 @@ local reply, size = { text(now) }, 1
 local now8 = us(now)
 local LIST, READY, LATER, LEASES, DONE, WAKE = 1, 2, 3, 4, 5, 6
 local function key_of(queue, part)
-  return KEYS[3 + (queue - 1) * 6 + part]
+  return KEYS[4 + (queue - 1) * 6 + part]
 end
 
 local fields = { 'e', 'R*' }

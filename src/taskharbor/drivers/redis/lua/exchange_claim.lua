@@ -243,6 +243,21 @@ local function take(queue, lane, count)
   return taken
 end
 
+-- From when on a claim may find something in this queue: now, or when a job is due or a lease ends.
+local function note_when_to_look(queue)
+  if lines_in[queue] ~= '' then
+    call('ZADD', KEYS[4], '0', ARGV[3 + queue])
+    return
+  end
+  local due = call('ZRANGE', key_of(queue, LATER), 0, 0, 'WITHSCORES')[2]
+  local ends = call('ZRANGE', key_of(queue, LEASES), 0, 0, 'WITHSCORES')[2]
+  if due or ends then
+    call('ZADD', KEYS[4], (not ends or due and tonumber(due) < tonumber(ends)) and due or ends, ARGV[3 + queue])
+  else
+    call('ZREM', KEYS[4], ARGV[3 + queue])
+  end
+end
+
 reply[size + 1] = 'jobs'
 size = size + 3
 local count_place = size - 1
@@ -251,7 +266,7 @@ local left = limit
 for queue = 1, claimed_queues do
   promote(queue)
   local room, taken = room_of(queue, left), 0
-  for i = at + 12, at + 11 + lane_count do
+  for i = at + 13, at + 12 + lane_count do
     if taken < room then
       taken = taken + take(queue, ARGV[i], room - taken)
     end
@@ -269,6 +284,9 @@ for queue = 1, claimed_queues do
   end
   if lines_in[queue] ~= (known[2 + 2 * queue] or '') then
     call('HSET', data, 'Q' .. ARGV[3 + queue], lines_in[queue])
+  end
+  if is_of_many then
+    note_when_to_look(queue)
   end
   left = left - taken
 end

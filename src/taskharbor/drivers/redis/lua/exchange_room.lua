@@ -3,15 +3,16 @@
 local claimed_queues, limit, lease_us = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
 local worker, token, has_rates = ARGV[at + 3], ARGV[at + 4], ARGV[at + 5] == '1'
 local worker_rate = ARGV[at + 6] ~= '' and { tonumber(ARGV[at + 6]), tonumber(ARGV[at + 7]) }
-local swept, further, parts, lane_count = ARGV[at + 8], tonumber(ARGV[at + 9]), tonumber(ARGV[at + 10]), tonumber(ARGV[at + 11])
+local swept, further, parts = ARGV[at + 8], tonumber(ARGV[at + 9]), tonumber(ARGV[at + 10])
+local is_of_many, lane_count = ARGV[at + 11] == '1', tonumber(ARGV[at + 12])
 local types
-if ARGV[at + 12 + lane_count] then
+if ARGV[at + 13 + lane_count] then
   types = {}
-  for i = at + 12 + lane_count, #ARGV do
+  for i = at + 13 + lane_count, #ARGV do
     types[ARGV[i]] = true
   end
 end
-local beyond = 3 + queue_count * 6 -- the last key of the queues
+local beyond = 4 + queue_count * 6 -- the last key of the queues
 
 if known[owed_place] and swept ~= '2' and tonumber(known[owed_place]) <= now then
   reply[size + 1] = 'owed'

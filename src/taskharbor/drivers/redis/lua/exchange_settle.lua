@@ -55,12 +55,14 @@ local function write_again(queue, set)
   each_part('ZREM', key_of(queue, LEASES), set.left, set.n)
   if set.t > 0 then
     each_part('ZADD', key_of(queue, LATER), set.later, set.t)
+    call('ZADD', KEYS[4], 'LT', call('ZRANGE', key_of(queue, LATER), 0, 0, 'WITHSCORES')[2], ARGV[3 + queue])
     wake(key_of(queue, WAKE)) -- listeners that wait for a due time must learn of an earlier one
   end
   if set.r > 0 then
     local lines, is_changed = with_lines(known[2 + 2 * queue], set.lines)
     if is_changed then
       call('HSET', data, 'Q' .. ARGV[3 + queue], lines)
+      call('ZADD', KEYS[4], '0', ARGV[3 + queue])
       known[2 + 2 * queue] = lines
     end
     each_part('ZADD', key_of(queue, READY), set.ready, set.r)

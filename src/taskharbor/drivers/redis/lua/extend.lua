@@ -1,6 +1,6 @@
 -- Extends leases, counted from now. Repeats `lease_error` and `extended` in model/transitions.py.
 --
--- KEYS  data, then the leases of each queue
+-- KEYS  data, then the leases of each queue, look from
 -- ARGV  epoch, now, lease in us, number of queues, their names; then per lease: queue (0: not known), id, token,
 --       worker ('' if not given), '' | 'p' progress
 -- Returns {now, 'epoch'} when nothing was done; else {now, per lease: 'N' not running | 'M' another token | 'E' expired
@@ -37,6 +37,9 @@ local function extend(queue, id, token, worker_id, progress)
     flags = bit.bor(flags, PROGRESS)
   end
   call('ZADD', KEYS[1 + queue], text(expires), 'h' .. id)
+  if expires < unpack_from('>I8', head, 68) then
+    call('ZADD', KEYS[#KEYS], 'LT', text(expires), ARGV[4 + queue])
+  end
   call('HSET', data, 'h' .. id, pack('>BBBI4I8', state, flags, rank, version + 1, now)
     .. sub(head, 16, 67) .. us(expires) .. sub(head, 76))
   return { text(fence), band(flags, CANCEL) ~= 0 and 1 or 0, version + 1, worker }
