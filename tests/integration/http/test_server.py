@@ -4,6 +4,8 @@ import asyncio
 import json
 import re
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -199,6 +201,25 @@ def test_a_socket_upgrade_is_answered_like_any_request() -> None:
 
 
 # ------------------------------------------------------------------ stopping
+
+
+def test_a_server_that_serves_has_loaded_what_a_stream_needs() -> None:
+    """The first stream would load it otherwise, and nobody else would be answered meanwhile."""
+    started = (
+        "import asyncio, sys, anyio\n"
+        "from taskharbor import Harbor\n"
+        "from taskharbor.web.app import create_app\n"
+        "async def start():\n"
+        "    async with create_app(Harbor('memory://'), local_callers_are_admin=True).running():\n"
+        "        before = set(sys.modules)\n"
+        "        async with anyio.create_task_group(): pass\n"
+        "        print(sorted(set(sys.modules) - before))\n"
+        "asyncio.run(start())\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", started], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
 
 
 def test_a_stop_ends_open_streams_and_long_waits_soon() -> None:
