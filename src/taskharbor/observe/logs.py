@@ -15,6 +15,7 @@ import math
 import os
 import sys
 from collections import Counter
+from collections.abc import Collection
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TextIO
@@ -233,7 +234,7 @@ class Console(logging.Formatter):
     """For people."""
 
     def format(self, record: logging.LogRecord) -> str:
-        extra = _extra(record)
+        extra = _extra(record, _SHOWN_TO_PEOPLE)
         words = " ".join(f"{name}={extra[name]}" for name in _SHOWN_TO_PEOPLE if name in extra)
         line = f"{_instant(record)[11:23]} {record.levelname:<7} {record.getMessage()} {words}".rstrip()
         return without_passwords("\n".join((_escaped(line), *_trace_lines(record))))
@@ -273,13 +274,14 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     }
 
 
-def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    """The extra fields of a record; our own lines omit the prefix."""
-    return {
-        name.removeprefix(PREFIX): HIDDEN if is_secret_name(name) else redacted(value)
-        for name, value in vars(record).items()
-        if name not in _USUAL
-    }
+def _extra(record: logging.LogRecord, names: Collection[str] | None = None) -> dict[str, Any]:
+    """The extra fields of a record, or those of these names; our own lines omit the prefix."""
+    extra = {}
+    for name, value in vars(record).items():
+        short = name.removeprefix(PREFIX)
+        if name not in _USUAL and (names is None or short in names):
+            extra[short] = HIDDEN if is_secret_name(name) else redacted(value)
+    return extra
 
 
 def _message(record: logging.LogRecord) -> str:

@@ -212,6 +212,20 @@ def test_a_field_with_a_secret_name_is_hidden(stderr: Callable[[], str], how: Lo
     assert how is LogFormat.CONSOLE or "512" in output
 
 
+def test_a_record_for_people_costs_nothing_for_fields_that_they_do_not_see(
+    stderr: Callable[[], str],
+) -> None:
+    class Untouched(dict[str, str]):
+        def items(self) -> Any:
+            raise AssertionError("a record of a thousand calls has a thousand of these")
+
+    log_to_stderr(LogFormat.CONSOLE, LogLevel.INFO)
+
+    logging.getLogger("app").info("stored", extra={"calls": [Untouched()], "job_id": "j1", "attempt": 2})
+
+    assert stderr().rstrip().endswith("stored job_id=j1 attempt=2")
+
+
 def test_a_workflow_that_is_over_and_a_missed_deadline_have_a_line(stderr: Callable[[], str]) -> None:
     events = EventBus()
     log_to_stderr(LogFormat.CONSOLE, LogLevel.INFO)
