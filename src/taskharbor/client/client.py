@@ -193,7 +193,8 @@ class Client:
         if connection is None:
             connection = await self._connections.here()
         answer = await connection.batcher.enqueue_in_batch(job, self._now())
-        self._emit_enqueued((job,), (answer,))
+        if answer.ended or JobEnqueued in self.events.heard:
+            self._emit_enqueued((job,), (answer,))
         return answer
 
     async def _aenqueue_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:

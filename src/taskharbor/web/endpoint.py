@@ -103,7 +103,9 @@ class Endpoint:
                 request.query = read_query(scope["query_string"], operation.query)
             response = await operation.handler(request)
             if not rule.is_open:  # open ones ask no store, or report its outage themselves
-                self._service.harbor.driver.outage.answered()
+                outage = self._service.harbor.driver.outage
+                if outage.is_away:
+                    outage.answered()
         except Disconnected:
             return
         except Exception as error:  # noqa: BLE001 - the caller gets every error as a problem

@@ -16,8 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
-from taskharbor.web.auth import Permission, Principal, require_every_queue
+from taskharbor.drivers.wire import Role
+from taskharbor.web.auth import GRANTS, Permission, Principal, require_every_queue
 from taskharbor.web.problems import Problem
 
 
@@ -46,9 +48,13 @@ class AccessRule:
     is_audited: bool = False
     is_rechecked: bool = False
 
+    def allows(self, principal: Principal) -> bool:
+        """Whether the role of the caller is enough."""
+        return principal.role in _enough(self.roles)
+
     def check(self, principal: Principal, operation: str) -> None:
         """Raises Problem `forbidden` unless the caller may do this."""
-        if not any(principal.may(role) for role in self.roles):
+        if not self.allows(principal):
             has = "no rights here" if principal.role is None else f"the role {principal.role}"
             raise Problem("forbidden", f"{operation} {self.needs}; this caller has {has}")
         if self.scope is QueueScope.REFUSED:
@@ -57,6 +63,12 @@ class AccessRule:
     @property
     def needs(self) -> str:
         return f"needs the role {' or '.join(self.roles)}" if self.roles else "is refused to everyone"
+
+
+@lru_cache
+def _enough(roles: tuple[Permission, ...]) -> frozenset[Role]:
+    """The roles of callers that include one of these."""
+    return frozenset(role for role, grants in GRANTS.items() if not grants.isdisjoint(roles))
 
 
 _NO_ONE = AccessRule(roles=(), scope=QueueScope.REFUSED)

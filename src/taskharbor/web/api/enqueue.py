@@ -58,7 +58,8 @@ async def enqueue(request: Request) -> Response:
     answer = await client._aenqueue_one(job)
     if body.id is not None:
         await refuse_other_content(service, [body], [job], [answer])
-    await _refuse_key_of_another(request, job, answer)
+    if answer.result is EnqueueResult.DUPLICATE:
+        await _refuse_key_of_another(request, job, answer)
     request.audited = {"job_id": answer.id, "queue": job.queue, "result": answer.result.value}
     is_new = answer.result in (EnqueueResult.CREATED, EnqueueResult.BLOCKED)
     headers = {"Location": f"{request.scope.get('root_path', '')}/api/jobs/{answer.id}"}
@@ -306,8 +307,6 @@ async def refuse_other_content(
 
 async def _refuse_key_of_another(request: Request, job: NewJob, answer: Enqueued) -> None:
     """Raises Problem `duplicate-job` when the key belongs to a job that the caller may not see."""
-    if answer.result is not EnqueueResult.DUPLICATE:
-        return
     [shown] = await hide_foreign_duplicates(request, await request.service.driver(), [job], [answer])
     if shown is not answer:
         raise Problem(
