@@ -9,7 +9,8 @@ from taskharbor.drivers.messages import Claim, Query, Settled
 from taskharbor.model.bonds import Bonds
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import QueueSettings, Retention
-from taskharbor.model.settlement import Ack
+from taskharbor.model.settlement import Ack, Retry
+from taskharbor.model.speculation import HeadStart
 from taskharbor.model.state import JobState
 from tests.integration.sqlite.stores import driver_on, new_job, writing
 
@@ -86,6 +87,42 @@ async def test_one_job_that_needs_a_closer_look_does_not_slow_its_neighbours_dow
 
     assert all(isinstance(answer, Settled) for answer in answers)
     assert len(seen) < 60
+
+
+async def test_a_retry_reads_no_body_and_takes_no_statement_of_its_own(driver):
+    async def one_retry(size):
+        await driver.enqueue([new_job() for _ in range(size)])
+        claim = Claim(queues=("default",), worker_id="worker-1", limit=size, lease_for=HOUR)
+        taken = (await driver.reserve(claim)).jobs
+        with statements(driver) as seen:
+            await driver.settle([Retry(job.lease, HOUR, "ValueError: broken") for job in taken])
+            later = driver.clock.now() + 2 * HOUR
+            again = (await driver.reserve(claim, now=later)).jobs
+            answers = await driver.settle([Ack(job.lease) for job in again], now=later)
+        assert [answer.state for answer in answers] == [JobState.COMPLETED] * size
+        assert ["th_job " in text and "payload" in text for text in seen].count(True) == 1  # the pick
+        return len(seen)
+
+    await one_retry(20)  # what is only asked once is asked now
+
+    assert await one_retry(200) == await one_retry(20)
+
+
+@pytest.mark.parametrize("end", [Ack, lambda lease: Retry(lease, HOUR, "broken")])
+async def test_a_copy_that_outlived_a_stall_ends_with_the_next_run(driver, end):
+    """The flags of that run do not tell of the copy."""
+    start = driver.clock.now()
+    await driver.enqueue([job := new_job()], now=start)
+    await driver.reserve(CLAIM, now=start)
+    copy = await driver.speculate(job.id, head_start=HeadStart(slower=(), span=3 * HOUR), now=start)
+    later = start + 2 * HOUR
+    [again] = (await driver.reserve(CLAIM, now=later)).jobs
+    assert (again.id, again.stalls) == (job.id, 1)
+
+    await driver.settle([end(again.lease)], now=later)
+
+    [dropped] = await driver.get([copy.copy_id], now=later)
+    assert dropped.state is JobState.CANCELLED
 
 
 async def test_a_job_that_becomes_a_parent_while_it_runs_does_not_slow_its_neighbours_down(driver):

@@ -14,7 +14,7 @@ from taskharbor.drivers.sqlite import gates
 from taskharbor.drivers.sqlite.families import FamilyRecords, bonds_of_children
 from taskharbor.drivers.sqlite.family_verbs import sweep
 from taskharbor.drivers.sqlite.records import Records, drop_orphan
-from taskharbor.drivers.sqlite.rows import Flags, instant_or_none, json_array, with_options
+from taskharbor.drivers.sqlite.rows import Flags, json_array, past_of, with_options
 from taskharbor.drivers.sqlite.step import HandleCache, Step
 from taskharbor.drivers.sqlite.upkeep import promote, reclaim
 from taskharbor.errors import DriverMisbehaved
@@ -31,7 +31,8 @@ PROMOTED_PER_CLAIM = 10_000
 FEW_QUEUES = 4  # a look at each costs less than to ask which of them have something
 MOST_WALKED = 200  # queues in which there is something
 
-_WHOLE = Flags.PAST | Flags.COPY | Flags.BOUND  # their records are read whole
+_LIGHT_PAST = (Flags.PAST, Flags.PAST | Flags.TIMED)  # the flags of jobs with a past and nothing else
+_WHOLE = Flags.PAST | Flags.COPY | Flags.BOUND  # the records of others with these flags are read whole
 _ints = msgspec.json.Decoder(list[int])
 
 
@@ -249,31 +250,24 @@ class QueueClaim:
         add = jobs.append
         # Neighbours mostly share all that is asked for here, so the last model fits the next job.
         model = self._model(picked.lane)
-        rank, options, run_at = "0", "", None
+        rank, options = "0", ""
         last_created, created_at = "", self._step.now
         flags_of = picked.flags or [0] * len(picked.seqs)
         columns = zip(*picked[1:4], flags_of, *picked[5:9], strict=True)
         for seq, job_id, payload, flags, its_rank, at, type_, its_options in columns:
-            its_run_at = key = idempotency_key = None
+            run_at = key = idempotency_key = None
             created = at
             if flags:
-                if flags & _WHOLE:
+                if seq in whole:
                     add(whole[seq])
                     continue
-                if flags != Flags.CHILD:
+                if flags != Flags.CHILD and flags not in _LIGHT_PAST:
                     key, idempotency_key, created = more[seq]
                 if flags & Flags.TIMED:
-                    its_run_at = at
-            if its_rank != rank or its_options != options or its_run_at != run_at:
-                rank, options, run_at = its_rank, its_options, its_run_at
-                model = with_options(
-                    replace(
-                        self._model(picked.lane),
-                        priority=-int(rank),
-                        run_at=instant_or_none(None if run_at is None else int(run_at)),
-                    ),
-                    options,
-                )
+                    run_at = instant(int(at))
+            if its_rank != rank or its_options != options:
+                rank, options = its_rank, its_options
+                model = with_options(replace(self._model(picked.lane), priority=-int(rank)), options)
             if created != last_created:
                 last_created, created_at = created, instant(int(created))
             headers = model.headers
@@ -288,10 +282,12 @@ class QueueClaim:
                     key=key,
                     idempotency_key=idempotency_key,
                     headers=headers.copy() if headers else {},
+                    run_at=run_at,
                 )
             )
         if picked.flags:
             self._add_bonds(picked, jobs)
+            self._add_pasts(picked, jobs)
         return jobs
 
     def _add_bonds(self, picked: Picked, jobs: list[JobRecord]) -> None:
@@ -305,9 +301,24 @@ class QueueClaim:
             own, root = bonds[job.seq]
             jobs[place] = replace(job, bonds=own, root=root)
 
+    def _add_pasts(self, picked: Picked, jobs: list[JobRecord]) -> None:
+        """Jobs that ran before, and were not read whole, get what they have behind them."""
+        places = {
+            picked.seqs[place]: place for place, flags in enumerate(picked.flags) if flags in _LIGHT_PAST
+        }
+        rows = self._step.execute("reserve_past", seqs=json_array(places)) if places else ()
+        for seq, created_at, version, fence, *past in rows:
+            place = places[seq]
+            own = {"created_at": instant(created_at), "version": version, "fence": fence}
+            jobs[place] = replace(jobs[place], **own, **past_of(past))
+
     def _details(self, picked: Picked) -> tuple[dict[int, JobRecord], dict[int, tuple[Any, ...]]]:
         """Records that are read whole, and what the pick does not say of the others; both by seq."""
-        pairs = list(zip(picked.seqs, picked.flags, strict=True))
+        pairs = [
+            (seq, flags)
+            for seq, flags in zip(picked.seqs, picked.flags, strict=True)
+            if flags not in _LIGHT_PAST
+        ]
         whole = self._whole([(seq, flags) for seq, flags in pairs if flags & _WHOLE])
         rest = [seq for seq, flags in pairs if flags & ~Flags.CHILD and not flags & _WHOLE]
         rows = self._step.execute("reserve_more", seqs=json_array(rest)) if rest else ()

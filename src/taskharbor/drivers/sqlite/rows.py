@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -158,6 +158,19 @@ Row = namedtuple(
 """A row of the statement `get`: the body, then each part of the job that exists."""
 
 
+class ClaimRow(NamedTuple):
+    """A row of the statement `settle_claim`."""
+
+    no: int
+    queue: str
+    token: str
+    worker: str
+    started_at: int
+    expires_at: int
+    extensions: int
+    held: int
+
+
 def record_of(row: Row) -> JobRecord:
     """The record behind a row, with its token. A job that waits reads ready, whatever its run_at."""
     created = instant(row.created_at)
@@ -201,6 +214,26 @@ def _add_history(values: dict[str, Any], row: Row) -> None:
         values["history"] = _history_decoder.decode(row.history)
     if row.update_rule is not None:
         values["update"] = _update_decoder.decode(row.update_rule)
+
+
+def past_of(columns: Sequence[Any]) -> dict[str, Any]:
+    """What the columns `attempts` to `history` of job_history say of a running job; nothing on its first run.
+
+    Left out is what a claim has cleared or written anew, and `update_rule`, which only a blocked job has.
+    """
+    attempts, stalls, starts, run_at, last_error, failed_at, failure_kind, history = columns
+    if attempts is None:
+        return {}
+    return {
+        "attempts": attempts,
+        "stalls": stalls,
+        "starts": starts + 1,
+        "run_at": instant_or_none(run_at),
+        "last_error": last_error,
+        "failed_at": instant_or_none(failed_at),
+        "failure_kind": failure_kind,
+        "history": () if history is None else _history_decoder.decode(history),
+    }
 
 
 def _add_run(values: dict[str, Any], row: Row) -> None:

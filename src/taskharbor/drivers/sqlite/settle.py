@@ -1,4 +1,6 @@
-"""Attempts end: first-try successes by sets, everything else one by one (family_verbs.settle_one)."""
+"""Attempts end: first-try successes by sets, retries and later successes in settle_alone.py,
+all else one by one (family_verbs.settle_one).
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,14 @@ from taskharbor.drivers.family_verbs import settle_one
 from taskharbor.drivers.messages import Settled
 from taskharbor.drivers.sqlite.families import TIES, FamilyRecords
 from taskharbor.drivers.sqlite.records import Records, free_keys
-from taskharbor.drivers.sqlite.rows import COMPLETED, Flags, json_array
+from taskharbor.drivers.sqlite.rows import COMPLETED, ClaimRow, Flags, json_array
+from taskharbor.drivers.sqlite.settle_alone import settle_alone
 from taskharbor.drivers.sqlite.step import Step
 from taskharbor.errors import LeaseLost
 from taskharbor.model.clock import micros
 from taskharbor.model.job import NO_TIME
 from taskharbor.model.queue import IDEMPOTENCY_WINDOW
-from taskharbor.model.settlement import Ack, Settlement
+from taskharbor.model.settlement import Ack, Retry, Settlement
 from taskharbor.model.state import JobState
 
 Answers = list[Settled | LeaseLost]
@@ -27,26 +30,16 @@ _BY_SETS = Flags.KEYED | Flags.IDEMPOTENT | Flags.CHILD
 
 
 class Acks(NamedTuple):
-    """The successes of one call."""
+    """The successes of one call, and what may be settled together without them."""
 
     by_seq: dict[int, Ack]
+    """The successes that may be a first try."""
     flags_of: dict[int, int]
     """Of those that have a key, an idempotency key or a parent."""
     children: dict[int, bool]
     """Those with a parent that were completed by sets, and whether a record of them stays."""
-
-
-class ClaimRow(NamedTuple):
-    """A row of the statement `settle_claim`."""
-
-    no: int
-    queue: str
-    token: str
-    worker: str
-    started_at: int
-    expires_at: int
-    extensions: int
-    held: int
+    others: dict[int, Settlement]
+    """Retries, and successes of jobs with a past or with more to them."""
 
 
 def settle(step: Step, settlements: Sequence[Settlement]) -> Answers:
@@ -71,8 +64,10 @@ def _rest(step: Step, settlements: Sequence[Settlement], done: Answers, acks: Ac
     children = acks.children
     records = FamilyRecords(step, is_tied=any(flags & TIES for flags in acks.flags_of.values()))
     if len(done) < len(settlements):
+        done += settle_alone(step, acks.others)
         known = {answer.id: answer for answer in done if isinstance(answer, Settled)}
-        records.by_ids([item.lease.job_id for item in settlements if item.lease.job_id not in known])
+        if left := [job_id for item in settlements if (job_id := item.lease.job_id) not in known]:
+            records.by_ids(left)
         done = [known.get(item.lease.job_id) or settle_one(records, item) for item in settlements]
     if children:
         records.count_completed(children)
@@ -80,37 +75,50 @@ def _rest(step: Step, settlements: Sequence[Settlement], done: Answers, acks: Ac
 
 
 def _acks(step: Step, settlements: Sequence[Settlement]) -> Acks:
-    """The successes, less those of jobs that are settled twice here: there the order decides; and less those
-    that need a closer look.
+    """The settlements that can be carried out together; not those of a job that is settled twice here: there
+    the order decides.
 
     A handle knows the seqs and flags of jobs that were claimed through it.
     """
     forget = step.cache.seq_of.pop  # whatever the outcome, the job no longer runs here
     acks: dict[int, Ack] = {}
+    others: dict[int, Settlement] = {}
     for settlement in settlements:
         seq = forget(settlement.lease.job_id, None)
         if seq is None:
             return _acks_unknown(step, settlements)
         if type(settlement) is Ack:
             acks[seq] = settlement
+        elif type(settlement) is Retry:
+            others[seq] = settlement
     flags_of = step.cache.flags_of
     known = {seq: flags_of.pop(seq) for seq in acks if seq in flags_of} if flags_of else {}
-    for seq, flags in known.items():
-        if flags & ~_BY_SETS:
-            del acks[seq]
-    return Acks(acks, known, {})
+    return _sorted_out(acks, others, known)
 
 
 def _acks_unknown(step: Step, settlements: Sequence[Settlement]) -> Acks:
     """The same for jobs that were claimed elsewhere, or are settled twice."""
     named = Counter(settlement.lease.job_id for settlement in settlements)
     seq_of: dict[str, int] = dict(step.fetch_all("get_seqs", ids=json_array(named)))
-    acks = {
-        seq_of[job_id]: settlement
-        for settlement in settlements
-        if type(settlement) is Ack and (job_id := settlement.lease.job_id) in seq_of and named[job_id] == 1
-    }
-    return Acks(acks, dict(step.fetch_all("settle_flags", seqs=json_array(acks))) if acks else {}, {})
+    acks: dict[int, Ack] = {}
+    others: dict[int, Settlement] = {}
+    for settlement in settlements:
+        job_id = settlement.lease.job_id
+        if job_id in seq_of and named[job_id] == 1:
+            if type(settlement) is Ack:
+                acks[seq_of[job_id]] = settlement
+            elif type(settlement) is Retry:
+                others[seq_of[job_id]] = settlement
+    flags_of = dict(step.fetch_all("settle_flags", seqs=json_array(acks))) if acks else {}
+    return _sorted_out(acks, others, flags_of)
+
+
+def _sorted_out(acks: dict[int, Ack], others: dict[int, Settlement], flags_of: dict[int, int]) -> Acks:
+    """Successes that were not the first try are settled with the others."""
+    for seq, flags in flags_of.items():
+        if flags & ~_BY_SETS:
+            others[seq] = acks.pop(seq)
+    return Acks(acks, flags_of, {}, others)
 
 
 # ------------------------------------------------------------------ by sets

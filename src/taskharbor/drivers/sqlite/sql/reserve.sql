@@ -105,6 +105,15 @@ on conflict (seq) do update set
 -- What the pick does not say of jobs with a key, an idempotency key or a run_at.
 select seq, key, idempotency_key, created_at from th_job where seq in (select value from json_each(:seqs))
 
+-- name: reserve_past
+-- What the pick does not say of jobs that ran before and have nothing else to them. Their states are as claimed.
+select s.seq, j.created_at, s.version, s.fence,
+       h.attempts, h.stalls, h.starts, h.run_at, h.last_error, h.failed_at, h.failure_kind, h.history
+from json_each(:seqs) x
+cross join th_job_state s on s.seq = x.value
+cross join th_job j on j.seq = s.seq
+left join th_job_history h on h.seq = s.seq
+
 -- name: reserve_copies
 -- The speculative copies that wait in a queue.
 select seq from th_waiting indexed by th_waiting_copy where queue = :queue and flags & 8

@@ -1,5 +1,5 @@
 -- Attempts end: first-try successes by sets, as `settle_one`, `leave` and `end` in drivers/lifecycle.py would one by
--- one. Ends of any other kind go through put.sql.
+-- one; retries and later successes as settle_alone.py decides. Ends of any other kind go through put.sql.
 
 -- name: settle_claim
 -- The claim that a job runs under.
@@ -29,6 +29,23 @@ update th_job_state
 set state = 4, claim = null, finished = :finished, since = :now, version = version + 1 + :extensions
 where seq between :first and :last and claim = :no and state = 3 and flags & ~262 = 0
 
+-- name: settle_read
+-- What `settled` in model/transitions.py looks at, for those of :seqs that run and concern no other job (flags: PAST,
+-- IDEMPOTENT).
+select s.seq, s.claim, s.flags, s.version, s.fence,
+       h.attempts, h.stalls, h.starts, h.run_at, h.last_error, h.failed_at, h.failure_kind, h.history
+from json_each(:seqs) x
+cross join th_job_state s on s.seq = x.value and s.state = 3 and s.flags & ~5 = 0
+left join th_job_history h on h.seq = s.seq
+
+-- name: settle_alone
+-- Those of :seqs, which settle_read has found, are in another state, and have a past. Version and fence as in
+-- `settled` in model/transitions.py.
+update th_job_state
+set state = :state, claim = null, finished = null, flags = flags | 1, since = :now,
+    version = version + 1 + :extensions, fence = ifnull(fence, :started_at)
+where seq in (select value from json_each(:seqs))
+
 -- name: settle_results
 -- What completed jobs returned.
 insert into th_job_result (seq, result) values (?, ?) on conflict (seq) do update set result = excluded.result
@@ -44,8 +61,8 @@ where seq in (select value from json_each(:seqs)) and claim = :no and state = 3 
 returning seq
 
 -- name: settle_flags
--- Which of :seqs have a key, an idempotency key or a parent.
-select seq, flags from th_job_state where seq in (select value from json_each(:seqs)) and flags & 262
+-- Which of :seqs have a past, a key, an idempotency key or a parent.
+select seq, flags from th_job_state where seq in (select value from json_each(:seqs)) and flags & 263
 
 -- name: settle_keys
 -- Free the keys of ended jobs, as far as no job is blocked behind them.
