@@ -180,22 +180,30 @@ class LogRecorder:
         if self._are_new(jobs):
             self._note_new(jobs)
             return
-        groups: dict[tuple[str, str], list[JobRecord]] = {}
+        new: dict[tuple[str, str], list[JobRecord]] = {}
+        again: dict[tuple[str, str], list[JobRecord]] = {}
         for job in jobs:
-            if job.starts == 1 and job.speculates_on is None:
-                groups.setdefault((job.queue, job.type), []).append(job)
-            else:
-                self._has_copies |= job.speculates_on is not None
-                waits = (job.queue, job.type, [waited_since(job)], job.started_at, 1)
-                self._note(partial(self._count_claim, *waits, stalled=stalled_before(job)))
-        for group in groups.values():
+            is_new = job.starts == 1 and job.speculates_on is None
+            (new if is_new else again).setdefault((job.queue, job.type), []).append(job)
+        for group in new.values():
             self._note_new(group)
+        for group in again.values():
+            self._note_again(group)
 
     def _note_new(self, jobs: Sequence[JobRecord]) -> None:
         """Jobs of one queue and type, claimed for the first time."""
         first = jobs[0]
         since = [job.run_at or job.created_at for job in _some(jobs)]
         self._note(partial(self._count_claim, first.queue, first.type, since, first.started_at, len(jobs)))
+
+    def _note_again(self, jobs: Sequence[JobRecord]) -> None:
+        """Jobs of one queue and type that ran before, and copies."""
+        first = jobs[0]
+        self._has_copies |= any(job.speculates_on is not None for job in jobs)
+        since = [waited_since(job) for job in _some(jobs)]
+        stalled = sum(map(stalled_before, jobs))
+        waits = (first.queue, first.type, since, first.started_at, len(jobs))
+        self._note(partial(self._count_claim, *waits, stalled=stalled))
 
     def _count_claim(
         self,
@@ -204,7 +212,7 @@ class LogRecorder:
         since: list[datetime],
         at: datetime | None,
         total: int,
-        stalled: bool = False,
+        stalled: int = 0,
     ) -> None:
         at = at or since[0]
         numbers = self._minute(at).of(queue, type_name)
@@ -220,31 +228,35 @@ class LogRecorder:
             record = jobs[0].record
             self._note(partial(self._count_done, record.queue, record.type, runs, answers[0].at, len(jobs)))
             return
-        groups: dict[tuple[str, str], list[Any]] = {}
+        groups: dict[tuple[str, str, Sequence[str], bool], list[Any]] = {}
         for job, answer in zip(jobs, answers, strict=True):
-            if type(answer) is not Settled:
-                continue
-            if answer.state is JobState.COMPLETED and job.attempt.started is not None:
-                groups.setdefault((job.record.queue, job.record.type), []).append((job.attempt, answer.at))
-            else:
-                self._note(partial(self._count_end, *_end_of(job, answer)))
-        for (queue, type_name), done in groups.items():
-            runs = [attempt.ended - attempt.started for attempt, _ in _some(done)]
-            self._note(partial(self._count_done, queue, type_name, runs, done[0][1], len(done)))
+            if type(answer) is Settled:
+                record, has_run = job.record, job.attempt.started is not None
+                name = (record.queue, record.type, _outcomes(job, answer.state), has_run)
+                groups.setdefault(name, []).append((job.attempt, answer.at))
+        for (queue, type_name, outcomes, has_run), ends in groups.items():
+            runs = [attempt.ended - attempt.started for attempt, _ in _some(ends)] if has_run else []
+            self._note(partial(self._count_ends, queue, type_name, runs, outcomes, ends[0][1], len(ends)))
 
     def _count_done(self, queue: str, type_name: str, runs: list[float], at: datetime, total: int) -> None:
         numbers = self._minute(at).of(queue, type_name)
         numbers.completed += total
         numbers.ran(runs, total)
 
-    def _count_end(
-        self, queue: str, type_name: str, run: float | None, outcomes: Sequence[str], at: datetime
+    def _count_ends(
+        self,
+        queue: str,
+        type_name: str,
+        runs: list[float],
+        outcomes: Sequence[str],
+        at: datetime,
+        total: int,
     ) -> None:
         numbers = self._minute(at).of(queue, type_name)
-        if run is not None:
-            numbers.ran([run])
+        if runs:
+            numbers.ran(runs, total)
         for outcome in outcomes:
-            setattr(numbers, outcome, getattr(numbers, outcome) + 1)
+            setattr(numbers, outcome, getattr(numbers, outcome) + total)
 
     def _are_new(self, jobs: Sequence[JobRecord]) -> bool:
         """Whether these are of one queue and type, claimed for the first time, and no copies."""
@@ -314,13 +326,6 @@ class LogRecorder:
 def _some(jobs: Sequence[Any]) -> Sequence[Any]:
     """A few of a batch of equal jobs, from its beginning to its end."""
     return jobs[:: len(jobs) // _SAMPLES or 1]
-
-
-def _end_of(job: Any, answer: Settled) -> tuple[str, str, float | None, Sequence[str], datetime]:
-    """What is counted of one attempt; nothing of the batch is kept."""
-    record, attempt = job.record, job.attempt
-    run = None if attempt.started is None else attempt.ended - attempt.started
-    return record.queue, record.type, run, _outcomes(job, answer.state), answer.at
 
 
 def _outcomes(job: Any, state: JobState) -> Sequence[str]:

@@ -97,7 +97,7 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     lease: Lease | None = None
 
 
-class AttemptRecord(msgspec.Struct, frozen=True):
+class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
     """One attempt that was not a first-try success, kept in the job's history."""
 
     fence: int

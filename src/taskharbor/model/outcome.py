@@ -32,7 +32,7 @@ class Succeeded(msgspec.Struct, frozen=True):
     result: bytes | None = None
 
 
-class Failed(msgspec.Struct, frozen=True):
+class Failed(msgspec.Struct, frozen=True, gc=False):
     """The attempt failed. `reason` is one line; `trace` is for the history."""
 
     reason: str

@@ -46,7 +46,7 @@ class Ack(msgspec.Struct, frozen=True, tag=True, gc=False):
     result: bytes | None = None
 
 
-class Retry(msgspec.Struct, frozen=True, tag=True):
+class Retry(msgspec.Struct, frozen=True, tag=True, gc=False):
     """It failed and may try again: attempts + 1; ready at once, or scheduled after `delay` or at `run_at`.
 
     `attempts` and `failed_at` are for the one-job form, which stores what it is given; left out,

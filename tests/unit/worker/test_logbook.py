@@ -258,6 +258,31 @@ async def test_one_retried_job_leaves_its_batch_together(harness, monkeypatch):
     assert len(notes) < 20
 
 
+async def test_many_retried_jobs_are_counted_together(harness, monkeypatch):
+    notes = []
+
+    def note(self, count):
+        notes.append(count)
+        count()
+
+    monkeypatch.setattr(LogRecorder, "_note", note)
+
+    async def fail_once(ctx, job):
+        if ctx.attempt == 1:
+            raise ValueError
+
+    await harness.put_many(100, "work")
+    retry = RetryPolicy(base=timedelta(seconds=1), jitter=0)
+
+    for _ in range(2):
+        await harness.run_until_idle(harness.worker({"work": fail_once}, concurrency=100, retry=retry))
+        await harness.pass_time(2)
+
+    row = (await numbers(harness))["default", "work"]
+    assert (row.completed, row.retried, sum(row.wait), sum(row.run)) == (100, 100, 200, 200)
+    assert len(notes) < 20
+
+
 async def test_what_nobody_takes_is_counted_and_bounded():
     recorder, events, clock = LogRecorder("w", SimulatedClock()), EventBus(), SimulatedClock()
     recorder.listen(events)
