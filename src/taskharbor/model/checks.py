@@ -184,6 +184,8 @@ def check_kinds(options: object, annotations: Mapping[str, object]) -> None:
 
 
 def check_priority(priority: object) -> None:
+    if type(priority) is int and -MAX_PRIORITY <= priority <= MAX_PRIORITY:
+        return
     check_count(priority, "priority", least=-MAX_PRIORITY, most=MAX_PRIORITY)
 
 

@@ -149,7 +149,10 @@ class Templates:
             template = self._shared(request)
         else:
             if self._last_call is None or self._last_call[0] is not encoded[0]:
-                self._last_call = encoded[0], self._with_own(self._shared(request), request, "", b"")
+                template = self._shared(request)
+                if request.key is not None or request.idempotency_key is not None:
+                    template = self._with_own(template, request, "", b"")
+                self._last_call = encoded[0], template
             return replace(self._last_call[1], id=request.id or job_id, payload=encoded[2])
         return self._with_own(template, request, request.id or job_id, self._codec.encode(request.payload))
 
