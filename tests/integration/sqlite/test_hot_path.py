@@ -157,6 +157,30 @@ async def test_children_are_handed_out_and_counted_by_sets(driver):
     assert await one_family(20) == await one_family(200)
 
 
+async def test_a_link_of_a_chain_costs_few_statements_more_than_a_plain_job(driver):
+    """Its ack is one by sets, and releases the next one without reading either of them."""
+    claim = Claim(queues=("default",), worker_id="worker-1", limit=1, lease_for=HOUR)
+
+    async def third_exchange(jobs):
+        await driver.enqueue(jobs)
+        [job] = (await driver.reserve(claim)).jobs
+        for _ in range(2):
+            [job] = (await driver.exchange([Ack(job.lease)], claim)).claimed
+        with statements(driver) as seen:
+            [job] = (await driver.exchange([Ack(job.lease, result=b"1")], claim)).claimed
+        await driver.exchange([Ack(job.lease)], claim)
+        return len(seen)
+
+    root = new_job(bonds=Bonds(done_by="children"))
+    links = [new_job(bonds=Bonds(parent=root.id))]
+    while len(links) < 4:
+        links.append(new_job(bonds=Bonds(parent=root.id, after=(links[-1].id,))))
+
+    plain = await third_exchange([new_job() for _ in range(4)])
+    assert await third_exchange([root, *links]) <= plain + 8
+    assert [job.state for job in await driver.get([root.id])] == [JobState.COMPLETED]
+
+
 async def test_what_cannot_run_costs_a_claim_nothing(driver):
     async def exchange():
         await driver.enqueue([new_job() for _ in range(300)])

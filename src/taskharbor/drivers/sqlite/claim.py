@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from taskharbor.drivers.family_ends import without_ended
 from taskharbor.drivers.messages import Claim, Claimed, FamilyEnd, Reclaimed, given_up_in
 from taskharbor.drivers.sqlite import gates
-from taskharbor.drivers.sqlite.families import FamilyRecords, bonds_of_children
+from taskharbor.drivers.sqlite.families import TIES, FamilyRecords, bonds_of_children, bound
 from taskharbor.drivers.sqlite.family_verbs import sweep
 from taskharbor.drivers.sqlite.records import Records, drop_orphan
 from taskharbor.drivers.sqlite.rows import Flags, json_array, past_of, with_options
@@ -32,7 +32,7 @@ FEW_QUEUES = 4  # a look at each costs less than to ask which of them have somet
 MOST_WALKED = 200  # queues in which there is something
 
 _LIGHT_PAST = (Flags.PAST, Flags.PAST | Flags.TIMED)  # the flags of jobs with a past and nothing else
-_WHOLE = Flags.PAST | Flags.COPY | Flags.BOUND  # the records of others with these flags are read whole
+_WHOLE = Flags.PAST | Flags.COPY  # the records of others with these flags are read whole
 _ints = msgspec.json.Decoder(list[int])
 
 
@@ -261,7 +261,7 @@ class QueueClaim:
                 if seq in whole:
                     add(whole[seq])
                     continue
-                if flags != Flags.CHILD and flags not in _LIGHT_PAST:
+                if flags & ~TIES and flags not in _LIGHT_PAST:
                     key, idempotency_key, created = more[seq]
                 if flags & Flags.TIMED:
                     run_at = instant(int(at))
@@ -291,15 +291,19 @@ class QueueClaim:
         return jobs
 
     def _add_bonds(self, picked: Picked, jobs: list[JobRecord]) -> None:
-        """Children that were not read whole get their parent and root."""
-        places = [
-            place for place, flags in enumerate(picked.flags) if flags & Flags.CHILD and not flags & _WHOLE
-        ]
-        bonds = bonds_of_children(self._step, [picked.seqs[place] for place in places]) if places else {}
-        for place in places:
+        """Jobs that were not read whole get what ties them to others."""
+        part = [flags & TIES if not flags & _WHOLE else 0 for flags in picked.flags]
+        children = [picked.seqs[place] for place, ties in enumerate(part) if ties == Flags.CHILD]
+        bonds = bonds_of_children(self._step, children) if children else {}
+        tied = [jobs[place] for place, ties in enumerate(part) if ties == Flags.BOUND]
+        whole = bound(self._step, tied) if tied else {}
+        for place, ties in enumerate(part):
             job = jobs[place]
-            own, root = bonds[job.seq]
-            jobs[place] = replace(job, bonds=own, root=root)
+            if ties == Flags.CHILD:
+                own, root = bonds[job.seq]
+                jobs[place] = replace(job, bonds=own, root=root)
+            elif ties:
+                jobs[place] = whole[job.seq]
 
     def _add_pasts(self, picked: Picked, jobs: list[JobRecord]) -> None:
         """Jobs that ran before, and were not read whole, get what they have behind them."""
@@ -320,7 +324,7 @@ class QueueClaim:
             if flags not in _LIGHT_PAST
         ]
         whole = self._whole([(seq, flags) for seq, flags in pairs if flags & _WHOLE])
-        rest = [seq for seq, flags in pairs if flags & ~Flags.CHILD and not flags & _WHOLE]
+        rest = [seq for seq, flags in pairs if flags & ~TIES and not flags & _WHOLE]
         rows = self._step.execute("reserve_more", seqs=json_array(rest)) if rest else ()
         return whole, {seq: (key, idempotency_key, at) for seq, key, idempotency_key, at in rows}
 

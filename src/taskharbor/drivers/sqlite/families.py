@@ -6,7 +6,8 @@ its flags.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -111,11 +112,11 @@ class FamilyRecords(Records):
         if not ties:
             return jobs
         self.has_families = self._is_tied = True
-        whole = self._with_ties([job for job in jobs if job.seq in ties], ties)
+        whole = self.with_ties([job for job in jobs if job.seq in ties], ties)
         self._known.update(whole)
         return [whole.get(job.id, job) for job in jobs]
 
-    def _with_ties(self, jobs: list[JobRecord], ties: dict[int, Ties]) -> dict[str, JobRecord]:
+    def with_ties(self, jobs: list[JobRecord], ties: dict[int, Ties]) -> dict[str, JobRecord]:
         noted = [seq for seq, tie in ties.items() if tie.has_notes] if self._shows_notes else []
         notes = self._notes(noted) if noted else {}
         return {
@@ -262,6 +263,7 @@ class FamilyRecords(Records):
         return self._in_order("family_late", now=self._step.us, limit=limit)
 
     def owe(self, kind: OwedKind, job_id: str) -> None:
+        self.has_families = True
         self._step.add_row("owed_add", kind, job_id, 0)
 
     def next_owed(self) -> Owed | None:
@@ -286,16 +288,18 @@ class FamilyRecords(Records):
 
     # ------------------------------------------------------------------ many at once
 
-    def count_completed(self, children: dict[int, bool]) -> None:
+    def count_completed(self, children: dict[int, bool], parents: Iterable[int | None]) -> None:
         """Count children that were completed by sets at their parents, and judge these.
 
-        By seq, with whether a record of the child stays.
+        By seq, with whether a record of the child stays; of others the parents are known.
         """
         step = self._step
-        self.has_families = True
+        counts = Counter(parent for parent in parents if parent is not None)
+        if children:
+            counts.update(dict(step.fetch_all("family_parents", seqs=json_array(children))))
         over = [
             parent
-            for parent, count in step.fetch_all("family_parents", seqs=json_array(children))
+            for parent, count in counts.items()
             for (is_over,) in step.fetch_all("family_completed", seq=parent, count=count)
             if is_over
         ]
@@ -304,6 +308,17 @@ class FamilyRecords(Records):
         self.read_again()
         for job in self.by_seqs(over) if over else ():
             judge(self, job)
+
+
+def bound(step: Step, jobs: list[JobRecord]) -> dict[int, JobRecord]:
+    """Jobs on their first run with what ties them to others, by seq; what else they are is known."""
+    rows = {
+        row[0]: row for row in step.fetch_all("reserve_bound", seqs=json_array([job.seq for job in jobs]))
+    }
+    records = FamilyRecords(step)
+    alone = [replace(job, version=rows[job.seq][1], fence=rows[job.seq][2]) for job in jobs]
+    tied = records.with_ties(alone, {seq: _ties(row[3:]) for seq, row in rows.items()})
+    return {job.seq: job for job in tied.values()}
 
 
 def bonds_of_children(step: Step, seqs: list[int]) -> dict[int, tuple[Bonds | None, str | None]]:

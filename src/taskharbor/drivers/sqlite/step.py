@@ -74,6 +74,7 @@ _VARIANTS = {
     "look": ("get", {"match": "j.id", **_BARE}),
     "look_by_seq": ("get", {"match": "j.seq", **_BARE}),
     "family_get": ("family_get", _TIED),
+    "reserve_bound": ("reserve_bound", _TIED),
     "find": ("find", {"order": "asc"}),
     "find_newest": ("find", {"order": "desc"}),
     "find_blocks": ("find_blocks", {"among": "queue = :queue and", "within": ">=", "order": "asc"}),

@@ -114,6 +114,11 @@ cross join th_job_state s on s.seq = x.value
 cross join th_job j on j.seq = s.seq
 left join th_job_history h on h.seq = s.seq
 
+-- name: reserve_bound
+-- The same of jobs with bonds: how often they have changed, and what `family_get` reads of them.
+select j.seq, j.version, j.fence{ties}
+from json_each(:seqs) x cross join th_job_state j on j.seq = x.value{tables}
+
 -- name: reserve_copies
 -- The speculative copies that wait in a queue.
 select seq from th_waiting indexed by th_waiting_copy where queue = :queue and flags & 8

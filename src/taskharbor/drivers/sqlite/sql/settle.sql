@@ -17,17 +17,17 @@ insert into th_finished (queue, state, at, started_at, token, seqs)
 values (:queue, :state, :at, :started_at, :token, :seqs)
 
 -- name: settle_completed
--- Complete those of :seqs that run under claim :no and need no closer look (flags: KEYED, IDEMPOTENT, CHILD).
+-- Complete those of :seqs that run under claim :no and have no flags but :mask (KEYED, IDEMPOTENT, CHILD; of members BOUND).
 -- Repeats `settled` in model/transitions.py for an Ack.
 update th_job_state
 set state = 4, claim = null, finished = :finished, since = :now, version = version + 1 + :extensions
-where seq in (select value from json_each(:seqs)) and claim = :no and state = 3 and flags & ~262 = 0
+where seq in (select value from json_each(:seqs)) and claim = :no and state = 3 and flags & ~:mask = 0
 
 -- name: settle_completed_range
 -- The same for jobs that were enqueued one after the other.
 update th_job_state
 set state = 4, claim = null, finished = :finished, since = :now, version = version + 1 + :extensions
-where seq between :first and :last and claim = :no and state = 3 and flags & ~262 = 0
+where seq between :first and :last and claim = :no and state = 3 and flags & ~:mask = 0
 
 -- name: settle_read
 -- What `settled` in model/transitions.py looks at, for those of :seqs that run and concern no other job (flags: PAST,
@@ -61,8 +61,8 @@ where seq in (select value from json_each(:seqs)) and claim = :no and state = 3 
 returning seq
 
 -- name: settle_flags
--- Which of :seqs have a past, a key, an idempotency key or a parent.
-select seq, flags from th_job_state where seq in (select value from json_each(:seqs)) and flags & 263
+-- Which of :seqs have a past, a key, an idempotency key or bonds.
+select seq, flags from th_job_state where seq in (select value from json_each(:seqs)) and flags & 391
 
 -- name: settle_keys
 -- Free the keys of ended jobs, as far as no job is blocked behind them.
@@ -89,3 +89,36 @@ update th_claim set held = held - :count where no = :no and held > :count
 -- name: claim_empty
 -- No job runs under a claim any more.
 delete from th_claim where no = :no
+
+-- name: member_acks
+-- Those of :seqs that an ack by sets may complete, though they have bonds. Repeats `_is_parent` in
+-- drivers/family_verbs.py; a deadline would have to be forgotten, too.
+select s.seq, s.version, b.parent, ifnull(f.followers, 0)
+from json_each(:seqs) x
+cross join th_job_state s on s.seq = x.value and s.flags & ~390 = 0
+left join th_bond b on b.seq = s.seq
+left join th_family f on f.seq = s.seq
+where b.deadline is null and ifnull(f.total, 0) = 0 and f.stopping is null
+
+-- name: member_followers
+-- The jobs that come after :seqs, which have just completed: whether the usual release is all that may follow, how many
+-- jobs each comes after, and its place in line. Repeats what `_release_after` and `release` in drivers/families.py ask.
+-- A job with a past may be parked, or was released before.
+select e.dep, e.dependent,
+       s.state = 2 and s.flags & 1 = 0 and not e.is_park and f.waits_for > 0 and f.stopping is null and j.run_at is null
+         and ifnull(b.bonds ->> 'done_by', 'worker') = 'worker' and ifnull(b.bonds ->> 'when', 'success') <> 'failure',
+       json_array_length(b.bonds, '$.after'), j.queue, j.lane, j.type, -j.priority, j.created_at, s.flags
+from json_each(:seqs) x
+cross join th_edge e on e.dep = x.value
+cross join th_job j on j.seq = e.dependent
+cross join th_job_state s on s.seq = j.seq
+left join th_bond b on b.seq = j.seq
+left join th_family f on f.seq = j.seq
+
+-- name: member_released
+-- What they waited for is over: `released` in model/family_steps.py.
+update th_job_state set state = 0, version = version + 1, since = :now where seq in (select value from json_each(:seqs))
+
+-- name: member_waits
+-- The same in their counts.
+update th_family set waits_for = 0 where seq in (select value from json_each(:seqs))
