@@ -1,22 +1,24 @@
 """Jobs with more bonds than a parent: acks and releases in the usual case take one statement."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from taskharbor.drivers.families import STEP_LIMIT
 from taskharbor.drivers.messages import Settled
 from taskharbor.drivers.postgres import PostgresDriver
 from taskharbor.errors import DriverUnavailable
 from taskharbor.model.bonds import When
+from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NewJob, Note
 from taskharbor.model.settlement import Ack, Fail, Park, Retry
 from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import claim, new_job
-from taskharbor.testing.conformance.relatives import after, children, group
+from taskharbor.testing.conformance.relatives import after, bound, children, group
 from tests.integration.postgres.test_children import Counted, states, taken
 from tests.integration.postgres.test_lock_order import waits
 
@@ -66,6 +68,57 @@ async def test_a_link_of_a_chain_takes_one_statement(
     assert await states(driver, root, *links) == [DONE] * 5
     records = await driver.get([link.id for link in links])
     assert [record and record.result for record in records] == [b"1", b"1", b"1", None]
+
+
+def parent_of(job: NewJob) -> str | None:
+    return None if job.bonds is None else job.bonds.parent
+
+
+UNUSUAL: dict[str, Callable[[NewJob], list[NewJob]]] = {
+    "two after it": lambda first: [after(first), after(first)],
+    "it comes after another, too": lambda first: [
+        other := bound(parent=parent_of(first), done_by="call"),
+        after(first, other),
+    ],
+    "a group": lambda first: [after(first, done_by="children")],
+    "only after a failure": lambda first: [after(first, when="failure")],
+    "nothing": lambda first: [],
+}
+
+
+async def settles_as_link(session: Any, job: Any) -> bool:
+    """Whether the short way takes the ack of this job."""
+    call = "select o_version from settle_link(null, $1::text::uuid, $2::text::uuid, $3, null)"
+    return await session.fetchval(call, job.id, job.token, job.worker_id) is not None
+
+
+async def test_the_short_way_takes_a_link_with_one_job_after_it(driver: PostgresDriver, session: Any) -> None:
+    root = group()
+    first, last = chain(root, 2)
+    await driver.enqueue([root, first, last])
+    [job] = await taken(driver, 1)
+
+    assert not await settles_as_link(session, replace(job, token=Entropy().token()))
+    assert not await settles_as_link(session, replace(job, worker_id="another"))
+    assert await states(driver, first, last) == [RUNNING, WAITS]
+    assert await settles_as_link(session, job)
+    assert await states(driver, first, last) == [DONE, READY]
+    assert not await settles_as_link(session, job)
+
+
+@pytest.mark.parametrize("what", UNUSUAL)
+async def test_the_short_way_leaves_all_else_as_it_is(
+    driver: PostgresDriver, session: Any, what: str
+) -> None:
+    root = group()
+    [first] = children(root, 1)
+    rest = UNUSUAL[what](first)
+    await driver.enqueue([root, first, *rest])
+    [job] = await taken(driver, 1)
+
+    assert not await settles_as_link(session, job)
+    assert await states(driver, first, *rest) == [RUNNING] + [WAITS] * len(rest)
+    assert await session.fetchval("select count(*) from lease") == 1
 
 
 async def test_one_that_comes_after_several_waits_for_the_last_of_them(

@@ -9,8 +9,8 @@
 --   first, 2 when settlements are left over (18: some of them of jobs of families) and 4 when others are at a gate: then nothing was
 --   claimed; 8 when not enough was found and something is owed to families. In o_rank 1 when not enough was found and children are
 --   counted by sets at some parent; in o_max_attempts how many of the jobs are not handed out the usual way. In o_done, o_states and
---   o_versions the answers of `settle_attempts` and `settle_members`, o_settled_at their instant; in o_type the parents at which children
---   were counted, as in `settle_members`; in o_id the newest row of `handed_back`, as text; in o_more what a sweep brought about, as
+--   o_versions the answers of `settle_attempts`, `settle_members` and `settle_link`, o_settled_at their instant; in o_type the parents at
+--   which children were counted, as in `settle_members`; in o_id the newest row of `handed_back`, as text; in o_more what a sweep brought about, as
 --   [id, queue, type, result, stalls, at, version, ord]. Then the jobs that were handed out: for each queue, lane and rank those of the
 --   usual way, by id, and behind all of these the others. The caller sorts them. o_more has what only some of them have. A last row
 --   without o_id names entries that had lost their jobs.
@@ -73,6 +73,7 @@ declare
     v_are_members boolean;       -- is all that is settled of families, and more than children?
     v_flags smallint;
     v_member record;
+    v_link record;
 begin
     if p_ids is not null then
         -- Jobs of families with more bonds than a parent, alone as in a chain: `settle_attempts` does nothing with them.
@@ -82,6 +83,15 @@ begin
             cross join lateral (select from job_state k where k.id = i.id and k.link_flags & 32 = 0 offset 0) s)
         then
             o_done := '{}';
+            if cardinality(p_ids) = 1 and not p_marks[1] then
+                select * into v_link from settle_link(p_now, p_ids[1], p_tokens[1], p_workers[1], p_results[1]);
+                if v_link.o_version is not null then
+                    o_settled_at := v_link.o_at;
+                    o_done := '{1}';
+                    o_states := '{4}';
+                    o_versions := array[v_link.o_version];
+                end if;
+            end if;
         else
             select s.o_at, s.o_done, s.o_states, s.o_versions, s.o_counted into o_settled_at, o_done, o_states, o_versions, o_type
             from settle_attempts(p_now, p_ids, p_leases, p_tokens, p_workers, p_marks, p_results, p_others) s;
