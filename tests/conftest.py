@@ -10,11 +10,13 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from taskharbor.testing.servers import check_tallies
 
 # A busy machine is slow to make examples and to run them: that says nothing about the code.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -53,6 +55,13 @@ def pytest_collection() -> Generator[None, Any, Any]:
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def tallies() -> Iterator[None]:
+    """Whatever a test did to a store on Postgres: its tallies are what a recount finds."""
+    yield
+    check_tallies()
 
 
 @pytest.hookimpl(trylast=True)

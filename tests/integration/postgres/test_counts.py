@@ -1,4 +1,4 @@
-"""Counts: waiting jobs are counted in an index that does not know everything, and still right."""
+"""Counts: what tallies alone do not know, and is right all the same: copies, and a clock that went back."""
 
 from datetime import timedelta
 

@@ -41,7 +41,7 @@ DIGESTS = {
     14: "ef3b5854014786fc",
     15: "6620024f972dd620",
     16: "158e7b160193fb45",
-    17: "dad878839c895253",
+    17: "950f6f80c396f7d8",
 }
 """The number of each set of functions, and a digest of it: who changes a function adds a line."""
 

@@ -13,6 +13,7 @@ an account that already exists, and nothing but that one folder changes hands.
 
 from taskharbor.testing.servers.postgres import (
     PostgresServer,
+    check_tallies,
     fresh_postgres_url,
     postgres_binaries,
     postgres_url,
@@ -31,6 +32,7 @@ __all__ = [
     "PostgresServer",
     "ValkeyCluster",
     "ValkeyServer",
+    "check_tallies",
     "cluster_url",
     "free_port",
     "fresh_cluster_url",

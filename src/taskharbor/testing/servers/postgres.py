@@ -20,6 +20,8 @@ from taskharbor.drivers.loading import connect
 from taskharbor.testing.servers.process import Server, for_this_process, run_name, wheel
 
 _migrated: set[str] = set()
+_used: set[str] = set()
+"""The schemas of stores whose tallies were not checked since they were handed out."""
 _connections: dict[int, Any] = {}
 
 
@@ -57,6 +59,7 @@ def fresh_postgres_url(namespace: str = "kit-other") -> str:
     """
     from taskharbor.drivers.postgres.address import address_of
 
+    check_tallies()
     url = postgres_url()
     store = f"{url}{'&' if '?' in url else '?'}schema=test_{run_name()}"
     connection = _connection(url)
@@ -67,7 +70,21 @@ def fresh_postgres_url(namespace: str = "kit-other") -> str:
             migrate_blocking(one)
             _migrated.add(schema)
         _empty(connection, schema)
+        _used.add(schema)
     return store
+
+
+def check_tallies(*, is_right: bool = True) -> None:
+    """Whether the last stores of `fresh_postgres_url()` have counted right whatever was done to them.
+
+    A test that deletes rows by hand says that they have not.
+    """
+    schemas = sorted(_used)
+    _used.clear()
+    for schema in schemas if is_right else ():
+        statement = f'select "{schema}".recount_tallies()'.encode()
+        [wrong] = _connection(postgres_url()).execute(statement).fetchone()
+        assert wrong == 0, f"{wrong} tallies of {schema} are not what a recount finds"
 
 
 def _connection(url: str) -> Any:

@@ -119,38 +119,41 @@ left join lateral (select * from {schema}.family k where k.id = j.id and s.link_
 -- name: count
 -- how many jobs are in each state.   $1 now  $2 queues or null
 --   queue, state, count, since when the oldest ready one could run
---   Waiting jobs are counted in their index alone, which is a third of the work: there a job is scheduled when its
---   instant is to come. That is not so of copies, which are not counted, nor when the clock went back behind the
---   last enqueue: such queues are not plain, and their rows are read.
-with recursive at as materialized (
+--   Those that wait or have ended are in the tallies. A slice that `now` lies in is looked at in the index of jobs with a time.
+with at as materialized (
     select coalesce($1::timestamptz, clock_timestamp()) as now
-), names(name) as (
-    select min(queue) from {schema}.waiting
-    union all
-    select (select min(t.queue) from {schema}.waiting t where t.queue > n.name) from names n where n.name is not null
-), copied(queue) as materialized (
-    select s.queue from (select k.id from {schema}.job k where k.speculates_on is not null offset 0) c
-    cross join lateral (select k.queue from {schema}.job_state k where k.id = c.id and k.state = 0 offset 0) s
-), chosen(name, is_plain) as materialized (
-    select n.name, n.name not in (select queue from copied) and coalesce(l.created_at <= at.now, true)
-    from at cross join names n
-    left join lateral (
-        select k.created_at from {schema}.job k where k.queue = n.name order by k.seq desc limit 1) l on true
-    where n.name is not null and ($2::text[] is null or n.name = any($2::text[]))
+), tallied as materialized (
+    select t.queue, t.state, t.lane, t.rank,
+           sum(t.count) filter (where t.slice <= at.now) as due, sum(t.count) filter (where t.slice > at.now) as later,
+           max(t.slice) filter (where t.slice > at.now and t.slice < at.now + interval '5 min') as slice
+    from at cross join (
+        select k.queue, k.state, k.lane, k.rank, k.slice, k.count from {schema}.tally k
+        union all
+        select k.queue, k.state, k.lane, k.rank, k.slice, k.change from {schema}.tally_change k) t
+    where $2::text[] is null or t.queue = any($2::text[]) group by 1, 2, 3, 4
+), line as materialized (
+    select t.queue, sum(t.due) as due, sum(t.later) as later, max(t.slice) as slice, min(first.at) as oldest
+    from at cross join tallied t
+    left join lateral (select coalesce(
+        (select w.eligible_at from {schema}.waiting w
+         where w.queue = t.queue and w.lane = t.lane and w.rank = t.rank and w.eligible_at <= at.now and not w.is_copy
+         order by w.eligible_at limit 1),
+        (select w.eligible_at from {schema}.waiting w  -- a clock went back behind an enqueue
+         where w.queue = t.queue and w.lane = t.lane and w.rank = t.rank and not w.is_timed and not w.is_copy
+           and t.due > 0
+         order by w.eligible_at limit 1)) as at) first on t.due > 0 or t.slice is not null
+    where t.state = 0 group by 1
 ), counted(queue, state, count, oldest) as (
-    select n.name, a.state, a.count, a.oldest
-    from at cross join chosen n
+    select l.queue, a.state, a.count, a.oldest
+    from at cross join line l
     cross join lateral (
-        select count(*) filter (where w.eligible_at <= at.now) as ready, count(*) filter (where w.eligible_at > at.now) as later,
-               min(w.eligible_at) as oldest
-        from {schema}.waiting w where w.queue = n.name) t
-    cross join lateral (values ('ready', t.ready, t.oldest), ('scheduled', t.later, null)) as a(state, count, oldest)
-    where n.is_plain and a.count > 0
+        select count(*) as count from {schema}.waiting w
+        where w.queue = l.queue and w.is_timed and not w.is_copy
+          and w.eligible_at > l.slice - interval '5 min' and w.eligible_at <= at.now) near
+    cross join lateral (values ('ready', coalesce(l.due, 0) + near.count, l.oldest),
+                               ('scheduled', coalesce(l.later, 0) - near.count, null)) as a(state, count, oldest)
     union all
-    select w.queue, case when w.is_timed and w.eligible_at > at.now then 'scheduled' else 'ready' end,
-           count(*), min(w.eligible_at)
-    from at cross join {schema}.waiting w
-    where not w.is_copy and w.queue in (select name from chosen where not is_plain) group by 1, 2
+    select t.queue, (array['completed', 'failed', 'cancelled'])[t.state - 3], t.due, null from tallied t where t.state > 0
     union all
     select k.queue, 'blocked', count(*), null from {schema}.job_key k
     where k.next is not null and ($2::text[] is null or k.queue = any($2::text[])) group by 1
@@ -158,23 +161,13 @@ with recursive at as materialized (
     select f.queue, 'blocked', count(*), null from {schema}.family f
     where f.is_blocked and ($2::text[] is null or f.queue = any($2::text[])) group by 1
     union all
-    select f.queue, (array['completed', 'failed', 'cancelled'])[f.state - 3], count(*), null from {schema}.family_end f
-    where $2::text[] is null or f.queue = any($2::text[]) group by 1, f.state
-    union all
-    select f.queue, 'completed', sum(cardinality(f.ids)), null from {schema}.child_end f
-    where $2::text[] is null or f.queue = any($2::text[]) group by 1
-    union all
     select s.queue, 'running', count(*), null
     from (select distinct u.id from {schema}.lease h cross join unnest(h.ids) as u(id)
           where $2::text[] is null or h.queue = any($2::text[])) i
     cross join lateral (select k.queue, k.link_flags from {schema}.job_state k where k.id = i.id and k.state = 3 offset 0) s
     where s.link_flags & 4 = 0 group by 1
-    union all
-    select f.queue, (array['completed', 'failed', 'cancelled'])[f.state - 3], sum(cardinality(f.ids)), null
-    from {schema}.finished f
-    where not f.is_copy and ($2::text[] is null or f.queue = any($2::text[])) group by 1, f.state
 )
-select c.queue, c.state, sum(c.count)::integer, min(c.oldest) from counted c group by c.queue, c.state
+select c.queue, c.state, sum(c.count)::integer, min(c.oldest) from counted c group by c.queue, c.state having sum(c.count) > 0
 
 -- name: rate_usage
 -- what was spent of execute rates, oldest first, and the deciding instant.   $1 now

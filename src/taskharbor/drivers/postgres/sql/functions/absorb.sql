@@ -26,8 +26,13 @@ begin
         max_backoff_us = case when v_retry then p_max_backoff else j.max_backoff_us end
     where j.id = p_id and (v_data or v_retry);
     if v_there.state = 0 then
-        delete from waiting where queue = v_there.queue and lane = v_there.lane and rank = v_there.rank
-        and eligible_at = v_there.eligible_at and seq = v_there.seq;
+        with gone as (
+            delete from waiting where queue = v_there.queue and lane = v_there.lane and rank = v_there.rank
+            and eligible_at = v_there.eligible_at and seq = v_there.seq returning *
+        )
+        insert into tally_change (queue, lane, rank, slice, change)
+        select g.queue, g.lane, g.rank, case when g.is_timed then slice_of(g.eligible_at) else '-infinity' end, -1
+        from gone g where not g.is_copy;
     end if;
     update job_state s set
         version = s.version + 1,

@@ -35,10 +35,16 @@ begin
     select i.id, i.seq, coalesce(i.run_at, p_now), p_now, coalesce(-i.priority, -p_priorities[1], 0), 0, 64, i.run_at is not null,
            coalesce(i.queue, p_queues[1]), coalesce(i.lane, p_lanes[1], 'any')
     from unnest(p_ids, p_seqs, p_run_ats, p_priorities, p_queues, p_lanes) as i(id, seq, run_at, priority, queue, lane);
-    insert into waiting (seq, eligible_at, id, rank, is_timed, queue, lane, line)
-    select i.seq, coalesce(i.run_at, p_now), i.id, coalesce(-i.priority, -p_priorities[1], 0), i.run_at is not null,
-           coalesce(i.queue, p_queues[1]), coalesce(i.lane, p_lanes[1], 'any'),
-           coalesce(i.queue, p_queues[1]) || '/' || coalesce(i.lane, p_lanes[1], 'any') || '/' || coalesce(i.type, p_types[1])
-    from unnest(p_ids, p_seqs, p_run_ats, p_priorities, p_queues, p_lanes, p_types)
-         as i(id, seq, run_at, priority, queue, lane, type);
+    with line as (
+        insert into waiting as w (seq, eligible_at, id, rank, is_timed, queue, lane, line)
+        select i.seq, coalesce(i.run_at, p_now), i.id, coalesce(-i.priority, -p_priorities[1], 0), i.run_at is not null,
+               coalesce(i.queue, p_queues[1]), coalesce(i.lane, p_lanes[1], 'any'),
+               coalesce(i.queue, p_queues[1]) || '/' || coalesce(i.lane, p_lanes[1], 'any') || '/' || coalesce(i.type, p_types[1])
+        from unnest(p_ids, p_seqs, p_run_ats, p_priorities, p_queues, p_lanes, p_types)
+             as i(id, seq, run_at, priority, queue, lane, type)
+        returning w.*
+    )
+    insert into tally_change (queue, lane, rank, slice, change)
+    select l.queue, l.lane, l.rank, case when l.is_timed then slice_of(l.eligible_at) else '-infinity' end, count(*)
+    from line l group by 1, 2, 3, 4;
 end $$;

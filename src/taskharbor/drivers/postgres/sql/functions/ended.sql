@@ -25,5 +25,8 @@ begin
             insert into finished (at, queue, state, seq, ids)
             select p_now, v_rest.queue, v_rest.state, r.seq, array[r.id] from unnest(v_rest.ids, v_rest.seqs) as r(id, seq);
         end if;
+        if not v_rest.is_copy and retention(v_rest.queue, v_rest.state) is distinct from 0 then
+            insert into tally_change (queue, state, change) values (v_rest.queue, v_rest.state, cardinality(v_rest.ids));
+        end if;
     end loop;
 end $$;

@@ -22,6 +22,7 @@ declare
     v_now timestamptz;
     v_count integer := cardinality(p_ids);
     v_stored integer;
+    v_lined integer;
     v_seqs bigint[];
     v_skip boolean[];     -- per job: it gets no record of its own
     v_blocked boolean[];  -- per job: its record is blocked behind the running job of its key
@@ -232,6 +233,24 @@ begin
                  unnest(p_priorities) as priority, unnest(v_blocked) as blocked, unnest(p_queues) as queue,
                  unnest(p_lanes) as lane, unnest(p_types) as type, unnest(v_skip) as skip) i
     where i.skip is not true and i.blocked is not true;
+    get diagnostics v_lined = row_count;
+    if p_run_ats is null and p_delays is null and cardinality(p_queues) = 1 and coalesce(cardinality(p_lanes), 1) = 1
+       and coalesce(cardinality(p_priorities), 1) = 1
+    then  -- nearly always: one group
+        insert into tally_change (queue, lane, rank, change)
+        select p_queues[1], coalesce(p_lanes[1], 'any'), coalesce(-p_priorities[1], 0), v_lined where v_lined > 0;
+    else
+        insert into tally_change (queue, lane, rank, slice, change)
+        select coalesce(i.queue, p_queues[1]), coalesce(i.lane, p_lanes[1], 'any'), coalesce(-i.priority, -p_priorities[1], 0),
+               case when i.run_at is not null then slice_of(i.run_at) when i.delay > 0 then slice_of(after(v_now, i.delay))
+                    else '-infinity' end, count(*)
+        from unnest(p_ids, p_run_ats, p_delays, p_priorities, p_queues, p_lanes, v_blocked, v_skip)
+             as i(id, run_at, delay, priority, queue, lane, blocked, skip)
+        where i.skip is not true and i.blocked is not true group by 1, 2, 3, 4;
+    end if;
+    if not p_always_wake and random() < 0.001 then  -- never in a transaction of the caller's, which may go on for long
+        perform fold_tallies();
+    end if;
     if p_always_wake or exists (select from idle_queue q where q.queue = any (p_queues)) then
         perform wake(p_queues, p_always_wake);
     end if;

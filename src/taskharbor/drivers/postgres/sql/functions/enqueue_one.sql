@@ -24,11 +24,16 @@ begin
     ), line as (
         insert into waiting (seq, eligible_at, id, rank, queue, lane, line)
         select b.seq, v_now, p_id, p_rank, p_queue, p_lane, p_queue || '/' || p_lane || '/' || p_type from body b
+    ), tallied as (
+        insert into tally_change (queue, lane, rank, change) select p_queue, p_lane, p_rank, 1 from body
     ), woken as (  -- as `wake` does; in here it costs no statements of its own
         delete from idle_queue where ctid = any (array(
             select h.ctid from idle_queue h where h.queue = p_queue and exists (select from body) for update skip locked))
         returning pg_notify('taskharbor:' || current_schema(), 'work ' || queue)
     )
     select b.seq into v_seq from body b left join woken on true;
+    if random() < 0.001 then
+        perform fold_tallies();
+    end if;
     return case when v_seq is not null then v_now end;
 end $$;

@@ -258,7 +258,6 @@ begin
     if cardinality(v_rows) = 0 then
         return next;
     else
-        delete from waiting where ctid = any (v_rows);
         insert into lease (expires_at, queue, token, claimed, ids)
         select v_ends, r.queue, p_token, cardinality(v_ids), v_ids[i : least(i + 99, r.first + r.count - 1)]
         from unnest(v_from, v_counts, v_firsts) as r(queue, count, first)
@@ -273,7 +272,17 @@ begin
             returning s.key is not null as is_keyed
         )
         select count(*), bool_or(u.is_keyed) into v_usual, v_has_keys from u;
-        if v_usual < cardinality(v_ids) then
+        if v_usual = cardinality(v_ids) then  -- none of them has a time or is a copy
+            delete from waiting where ctid = any (v_rows);
+            insert into tally_change (queue, lane, rank, change)
+            select r.queue, r.lane, r.rank, -r.count from unnest(v_from, v_lanes, v_ranks, v_counts) as r(queue, lane, rank, count);
+        else
+            with gone as (
+                delete from waiting w where w.ctid = any (v_rows) returning w.*
+            )
+            insert into tally_change (queue, lane, rank, slice, change)
+            select g.queue, g.lane, g.rank, case when g.is_timed then slice_of(g.eligible_at) else '-infinity' end, -count(*)
+            from gone g where not g.is_copy group by 1, 2, 3, 4;
             v_odd := array(select s.id from job_state s where s.id = any (v_ids) and s.state = 0);
         end if;
         o_max_attempts := cardinality(v_odd);
@@ -350,5 +359,8 @@ begin
         insert into idle_queue
         select q from unnest(p_idle) q where not exists (select from idle_queue h where h.queue = q) order by q
         on conflict do nothing;
+    end if;
+    if random() < 0.002 then
+        perform fold_tallies();
     end if;
 end $$;

@@ -1,4 +1,5 @@
--- prune: forget finished jobs whose retention is over, and idempotency keys a day after their job's end.
+-- prune: forget finished jobs whose retention is over, and idempotency keys a day after their job's end. It folds the tallies, too,
+-- and once a day it counts all jobs again.
 create or replace function {schema}.prune(p_now timestamptz, p_limit integer) returns integer
 language plpgsql set search_path = {schema}, pg_temp {plan} as $$
 declare
@@ -9,6 +10,7 @@ declare
     v_row record;
     v_ids uuid[];
     v_pruned integer := 0;
+    v_counted integer;  -- how many jobs that are counted have gone out of `finished`
 begin
     delete from idempotency where ctid = any (array(
         select ctid from idempotency where ends_at is not null and ends_at <= v_now
@@ -26,8 +28,9 @@ begin
         for v_state in 4 .. 6 loop
             v_keep := retention(v_queue, v_state);
             continue when v_keep is null;
+            v_counted := 0;
             for v_row in
-                select f.ctid as row, f.ids from finished f
+                select f.ctid as row, f.ids, f.is_copy from finished f
                 where f.queue = v_queue and f.state = v_state and f.at <= after(v_now, -v_keep)
                 order by f.at limit p_limit - v_pruned for update skip locked
             loop
@@ -40,14 +43,24 @@ begin
                     select from unnest(v_row.ids) as i(id) cross join lateral (select from job_state k where k.id = i.id offset 0) s);
                 if cardinality(v_ids) in (0, cardinality(v_row.ids)) then
                     delete from finished where ctid = v_row.row;
+                    v_counted := v_counted + case when v_row.is_copy then 0 else cardinality(v_row.ids) end;
                 else
+                    v_counted := v_counted + case when v_row.is_copy then 0 else cardinality(v_ids) end;
                     update finished set ids = array(select i.id from unnest(v_row.ids) as i(id) where i.id <> all (v_ids))
                     where ctid = v_row.row;
                 end if;
                 v_pruned := v_pruned + forget(v_ids);
             end loop;
+            insert into tally_change (queue, state, change) select v_queue, v_state, -v_counted where v_counted > 0;
         end loop;
         select min(f.queue) into v_queue from finished f where f.queue > v_queue;
     end loop;
+    while fold_tallies() = 3000 loop
+    end loop;
+    update tally_recount set due_at = clock_timestamp() + interval '1 day' where ctid = any (array(
+        select ctid from tally_recount where due_at <= clock_timestamp() for update skip locked));
+    if found then
+        perform recount_tallies();
+    end if;
     return v_pruned;
 end $$;

@@ -102,9 +102,11 @@ begin
             elsif v_part.is_child then
                 insert into child_end (at, queue, ids)
                 select o_at, v_part.queue, v_part.ids[i : i + 99] from generate_series(1, cardinality(v_part.ids), 100) as i;
+                insert into tally_change (queue, state, change) values (v_part.queue, 4, cardinality(v_part.ids));
             else
                 insert into finished (at, queue, state, ids)
                 select o_at, v_part.queue, 4, v_part.ids[i : i + 99] from generate_series(1, cardinality(v_part.ids), 100) as i;
+                insert into tally_change (queue, state, change) values (v_part.queue, 4, cardinality(v_part.ids));
             end if;
         end loop;
         if cardinality(v_acked) = v_count then

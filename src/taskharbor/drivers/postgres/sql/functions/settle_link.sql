@@ -67,6 +67,11 @@ begin
     ), line as (  -- as `line_up`
         insert into waiting (seq, eligible_at, id, rank, is_timed, is_copy, has_run, queue, lane, line)
         select n.seq, n.eligible_at, n.id, n.rank, false, false, true, n.queue, n.lane, n.queue || '/' || n.lane || '/' || n.type from next n
+    ), tallies as (
+        insert into tally_change (queue, lane, rank, state, change)
+        select n.queue, n.lane, n.rank, 0, 1 from next n
+        union all
+        select own.queue, '', 0, 4, 1 from own cross join next
     ), back as (
         insert into handed_back (queue) select next.queue from next
     )

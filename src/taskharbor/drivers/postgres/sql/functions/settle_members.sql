@@ -63,6 +63,7 @@ begin
     from unnest(v_some.ids) as i(id) where f.id >= i.id and f.id <= i.id;
     insert into family_end (id, seq, at, state, is_root, queue)
     select i.id, i.seq, o_at, 4, i.is_root, i.queue from unnest(v_some.ids, v_some.seqs, v_some.queues, v_some.roots) as i(id, seq, queue, is_root);
+    insert into tally_change (queue, state, change) select q.queue, 4, count(*) from unnest(v_some.queues) as q(queue) group by 1;
     if v_some.has_history then
         insert into job_history as h (id, history)
         select s.id, json_build_array(json_build_array(s.fence, s.worker, micros(s.started_at), micros(o_at), 'completed', null, null))

@@ -88,6 +88,10 @@ begin
         select x.seq, coalesce(x.run_at, x.created_at), x.id, x.rank, x.run_at is not null, true, x.queue, x.lane,
                x.queue || '/' || x.lane || '/' || x.type
         from x where x.to_state = 0 and x.id <> all (v_holders)
+    ), tallied as (
+        insert into tally_change (queue, lane, rank, slice, change)
+        select x.queue, x.lane, x.rank, case when x.run_at is not null then slice_of(x.run_at) else '-infinity' end, count(*)
+        from x where x.to_state = 0 and x.id <> all (v_holders) group by 1, 2, 3, 4
     )
     select array_agg(x.ord) as ords, array_agg(x.id) as ids, array_agg(x.queue) as queues, array_agg(x.to_state) as states,
            array_agg(x.version + 1) as versions,

@@ -71,6 +71,9 @@ begin
         select n.id, n.seq, n.ends_at, n.state, n.is_root, n.queue
         from jsonb_to_recordset(p_step -> 'new') as n(
             id uuid, seq bigint, ends_at timestamptz, state smallint, is_root boolean, queue text) where n.state >= 4;
+        insert into tally_change (queue, state, change)
+        select n.queue, n.state, count(*) from jsonb_to_recordset(p_step -> 'new') as n(queue text, state smallint)
+        where n.state >= 4 group by 1, 2;
     end if;
     for e in select * from jsonb_array_elements(p_step -> 'families') loop
         insert into family as f (id, seq, root, parent, deadline, is_open, is_blocked, is_event, is_spared, is_stopping, spares,

@@ -12,8 +12,13 @@ declare
 begin
     select * into v_before from job_state s where s.id = p_id;
     if v_before.state = 0 then
-        delete from waiting where queue = v_before.queue and lane = v_before.lane and rank = v_before.rank
-        and eligible_at = v_before.eligible_at and seq = v_before.seq;
+        with gone as (
+            delete from waiting where queue = v_before.queue and lane = v_before.lane and rank = v_before.rank
+            and eligible_at = v_before.eligible_at and seq = v_before.seq returning *
+        )
+        insert into tally_change (queue, lane, rank, slice, change)
+        select g.queue, g.lane, g.rank, case when g.is_timed then slice_of(g.eligible_at) else '-infinity' end, -1
+        from gone g where not g.is_copy;
     elsif v_before.state >= 4 then
         perform leave_finished(v_before);
     elsif v_before.state = 3 and p_state <> 3 then
@@ -44,5 +49,8 @@ begin
         select s.ends_at, s.queue, s.state, s.link_flags & 4 <> 0,
                case when s.state > 4 and s.link_flags & 4 = 0 then s.seq end, array[s.id]
         from job_state s where s.id = p_id;
+    end if;
+    if p_state >= 4 and p_link_flags & 4 = 0 then
+        insert into tally_change (queue, state, change) values (v_before.queue, p_state, 1);
     end if;
 end $$;
