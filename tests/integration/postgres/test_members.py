@@ -298,3 +298,23 @@ async def test_a_job_that_somebody_has_is_released_afterwards(driver: PostgresDr
 
     assert [job.id for job in (await acting).claimed] == [last.id]
     assert await session.fetchval("select count(*) from owed") == 0
+
+
+@pytest.mark.parametrize("wrong", ["token", "worker", "end"])
+async def test_a_link_ends_under_its_own_lease_alone(driver: PostgresDriver, wrong: str) -> None:
+    root = group()
+    links = chain(root, 2)
+    await driver.enqueue([root, *links])
+    [job] = await taken(driver, 1)
+    lease, now = job.lease, None
+    if wrong == "token":
+        lease = replace(lease, token="0" * 32)
+    elif wrong == "worker":
+        lease = replace(lease, worker_id="another")
+    else:
+        now = job.lease_expires_at
+
+    [answer] = await driver.settle([Ack(lease)], now=now)
+
+    assert not isinstance(answer, Settled)
+    assert await states(driver, *links) == [RUNNING, WAITS]
