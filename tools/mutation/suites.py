@@ -38,7 +38,7 @@ JUDGES: dict[str, tuple[str, ...]] = {
     "room": ("limits",),
     "settle": ("ack", "retry", "expiry", "lease", "exchange"),
     "settle_attempts": ("ack", "exchange", "lease"),
-    "settle_members": ("families", "ack", "relatives", "stopping"),
+    "settle_members": ("families", "ack", "relatives", "stopping", "test_members"),
     "settle_or_leave": ("ack",),
     "settle_others": ("retry", "expiry", "lease", "ack", "exchange"),
     "some_types": ("claim_filters", "lanes", "clocks"),
@@ -94,6 +94,7 @@ _LEASES = (
 _CLUSTER = "tests/integration/redis/cluster"
 _ODD_ANSWERS = "tests/integration/http/test_driver_odd_answers.py"
 _MISSED = "tests/integration/postgres/test_missed_cancels.py"
+_MEMBERS = "tests/integration/postgres/test_members.py"
 _PARKED = ("tests/unit/drivers/redis", "tests/integration/redis/test_parked_claim.py")
 
 SUITES = {
@@ -103,7 +104,7 @@ SUITES = {
         Suite("shared", _directly_in("drivers"), ("tests/unit/drivers", _KIT), "memory"),
         Suite("memory", _of("drivers/memory", ".py"), (_KIT, "tests/unit/drivers/memory"), "memory"),
         Suite("sqlite", _of("drivers/sqlite", ".py", ".sql"), (_KIT, "tests/unit/drivers/sqlite"), "sqlite"),
-        Suite("postgres", _of("drivers/postgres", ".py", ".sql"), (_KIT, _MISSED), "postgres"),
+        Suite("postgres", _of("drivers/postgres", ".py", ".sql"), (_KIT, _MISSED, _MEMBERS), "postgres"),
         Suite("redis", _of("drivers/redis", ".py", ".lua"), (_KIT, *_PARKED), "redis"),
         Suite("cluster", _directly_in("drivers/redis/cluster"), (_CLUSTER,), "cluster"),
         Suite("http", _directly_in("drivers/http"), ("tests/unit/drivers/http", _ODD_ANSWERS), ""),
