@@ -110,7 +110,7 @@ async def test_a_retry_reads_no_body_and_takes_no_statement_of_its_own(driver):
 
 @pytest.mark.parametrize("end", [Ack, lambda lease: Retry(lease, HOUR, "broken")])
 async def test_a_copy_that_outlived_a_stall_ends_with_the_next_run(driver, end):
-    """The flags of that run do not tell of the copy."""
+    """The flags of that run say nothing about the copy."""
     start = driver.clock.now()
     await driver.enqueue([job := new_job()], now=start)
     await driver.reserve(CLAIM, now=start)
