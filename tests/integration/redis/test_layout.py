@@ -83,7 +83,7 @@ async def test_jobs_of_a_version_without_instants_are_found(own_server, admin):
         admin.delete("{taskharbor}:look-from")
         assert len(await reserve(driver, queues=names, now=None)) == 1
         hints = driver.wakeups(tuple(names), "worker-a")
-        for _ in names:  # whoever begins to listen looks once
+        for _ in names:  # a listener looks once at the beginning
             await anext(hints)
         assert await reserve(driver, queues=names, now=None) == []
         await enqueue_one(driver, queue="kit-30", now=None)

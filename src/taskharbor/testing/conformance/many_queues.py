@@ -35,7 +35,7 @@ async def taken(driver: Driver, *, now: datetime | None = START, **fields: objec
 
 @either_clock
 async def test_one_job_in_many_queues_is_found_again_and_again(driver: Driver, now: datetime | None) -> None:
-    """B30: with claims in between that find nothing."""
+    """B20: with claims in between that find nothing."""
     for queue in (LAST, QUEUES[3], LAST):
         assert await taken(driver, now=now) == []
         job_id = (await enqueue_one(driver, queue=queue, now=now)).id
@@ -45,7 +45,7 @@ async def test_one_job_in_many_queues_is_found_again_and_again(driver: Driver, n
 
 
 async def test_many_queues_keep_their_order(driver: Driver) -> None:
-    """B31: the order of the claim, not that of names or enqueues."""
+    """B20: the order of the claim, not that of names or enqueues."""
     await enqueue(driver, *(new_job(queue=queue) for queue in ("kit-4", "kit-20", "kit-1", "kit-20")))
     order = tuple(reversed(QUEUES))
 
@@ -55,7 +55,7 @@ async def test_many_queues_keep_their_order(driver: Driver) -> None:
 
 
 async def test_other_queues_are_left_alone_by_a_claim_of_many(driver: Driver) -> None:
-    """B32: also those whose names begin or end alike."""
+    """B23: also those whose names begin or end alike."""
     await enqueue(driver, *(new_job(queue=queue) for queue in ("kit", "kit-2x", "xkit-2", "it-2", "kit-40")))
 
     assert await taken(driver) == []
@@ -65,7 +65,7 @@ async def test_other_queues_are_left_alone_by_a_claim_of_many(driver: Driver) ->
 async def test_a_scheduled_job_in_one_of_many_queues_is_found_when_it_is_due(
     driver: Driver, others: int
 ) -> None:
-    """B33: one of them is scheduled while claims find nothing; there may be many other queues with jobs."""
+    """B20: one of them is scheduled while claims find nothing; there may be many other queues with jobs."""
     await enqueue(driver, *(new_job(queue=f"other-{number}") for number in range(others)))
     assert await taken(driver) == []
     await enqueue_one(driver, queue=LAST, run_at=START + HOUR)
@@ -82,7 +82,7 @@ async def test_a_scheduled_job_in_one_of_many_queues_is_found_when_it_is_due(
 
 @pytest.mark.parametrize("others", [0, 300])
 async def test_an_expired_lease_in_one_of_many_queues_is_found(driver: Driver, others: int) -> None:
-    """B34: of a claim of one queue, and of a claim of many; claims in between find nothing."""
+    """B20: of a claim of one queue, and of a claim of many; claims in between find nothing."""
     await enqueue(driver, *(new_job(queue=f"other-{number}") for number in range(others)))
     job_id = (await enqueue_one(driver, queue=LAST)).id
     [_] = await taken(driver, queues=(LAST,))
@@ -95,7 +95,7 @@ async def test_an_expired_lease_in_one_of_many_queues_is_found(driver: Driver, o
 
 
 async def test_a_lease_that_was_made_shorter_is_found_in_one_of_many_queues(driver: Driver) -> None:
-    """B35: it ends earlier than a claim in between has seen."""
+    """B20: it ends earlier than a claim in between has seen."""
     await enqueue_one(driver, queue=LAST)
     [job] = await taken(driver, lease_for=HOUR)
     assert await taken(driver) == []
@@ -112,7 +112,7 @@ async def test_a_lease_that_was_made_shorter_is_found_in_one_of_many_queues(driv
 async def test_a_job_that_waits_again_is_found_in_one_of_many_queues(
     driver: Driver, settlement: type[Retry | Release], delay: timedelta | None
 ) -> None:
-    """B36: claims in between have found its queue empty."""
+    """B20: claims in between have found its queue empty."""
     await enqueue_one(driver, queue=LAST)
     [job] = await taken(driver, lease_for=HOUR)
     assert await taken(driver) == []
@@ -127,7 +127,7 @@ async def test_a_job_that_waits_again_is_found_in_one_of_many_queues(
 
 
 async def test_what_enters_by_other_verbs_is_found_in_one_of_many_queues(driver: Driver) -> None:
-    """B37: a replay, a job that was blocked behind its key, a job that was promoted."""
+    """B20: a replay, a job that was blocked behind its key, a job that was promoted."""
     [blocker] = [await enqueue_one(driver, queue=LAST, key=b"k")]
     [first] = await taken(driver)
     blocked = await enqueue_one(driver, queue=LAST, key=b"k")
@@ -150,7 +150,7 @@ async def test_what_enters_by_other_verbs_is_found_in_one_of_many_queues(driver:
 
 
 async def test_limits_hold_in_a_claim_of_many_queues(driver: Driver) -> None:
-    """B38: paused, full, and a limit of the whole harbor."""
+    """B20: paused, full, and a limit of the whole harbor."""
     await enqueue(driver, *(new_job(queue=queue) for queue in (*QUEUES[:4], QUEUES[1])))
     await driver.configure_queue(QueueSettings(queue=QUEUES[0], paused=True), now=START)
     await driver.configure_queue(QueueSettings(queue=QUEUES[1], max_running=1), now=START)
@@ -165,7 +165,7 @@ async def test_limits_hold_in_a_claim_of_many_queues(driver: Driver) -> None:
 
 
 async def test_a_copy_is_found_in_one_of_many_queues(driver: Driver) -> None:
-    """B39: by another worker."""
+    """B20: by another worker."""
     await enqueue_one(driver, queue=LAST)
     [job] = await taken(driver)
     assert await taken(driver) == []
