@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from datetime import datetime
-from functools import lru_cache
 from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -76,7 +75,7 @@ _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 def read_query(query_string: bytes, kind: type[T]) -> T:
     """The query parameters: each at most once, and no unknown ones."""
     if not query_string:
-        return _no_parameters(kind)
+        return _decoded({}, kind)
     try:
         text = query_string.decode("ascii")
         pairs = parse_qsl(
@@ -91,12 +90,6 @@ def read_query(query_string: bytes, kind: type[T]) -> T:
             raise _bad_parameter(name, "is given twice, or contains an unprintable character")
         given[name] = value
     return _decoded(given, kind)
-
-
-@lru_cache
-def _no_parameters(kind: type[T]) -> T:
-    """What most requests ask for. Queries are frozen, so requests can share it."""
-    return _decoded({}, kind)
 
 
 def _decoded(given: dict[str, str], kind: type[T]) -> T:
