@@ -3,7 +3,9 @@
     state:failed queue:mail,push type:send_* error:"timed out" args.user.id:42 attempt:>2 -type:ping 019e4b7f
 
 All words must hold; commas mean "or", `-` means "not". `*` and `?` are wildcards, except in quotes. `<` and
-`>` compare numbers and spans. A bare word is an id (8 hex digits or more), else the beginning of a type.
+`>` compare numbers and spans. A bare word is an id (8 hex digits or more, a letter among them), else a part
+of the type, the error, the key, a value of the arguments or the id. `number=7`, as lists write arguments, is
+`args.number:7`.
 
     parse_search(text) ──► Search ──► lookup()                    what the store can do
                                   └─► search_filter.matches()     whether a job fits, in plain Python
@@ -32,6 +34,8 @@ NAMES = ("queue", "type", "key", "worker", "failure", "error", "tag", "lane", "r
 NUMBERS = ("attempt", "priority")
 SPANS = ("wait", "run", "age", "ended")
 FIELDS = ("id", "state", *NAMES, *NUMBERS, *SPANS, "args")
+ANYWHERE = "anywhere"
+"""The field of a bare word: it has no name to write."""
 HINTS = {
     "state:": "failed, retrying, ready, …",
     "queue:": "of a queue",
@@ -74,12 +78,14 @@ _Found = tuple[str, int, bool]
 # at a fixed number of times.
 _BLANKS = re.compile(r"\s*+")
 _FIELD = re.compile(r'([^\s:",]++):')
+_ARGUMENT = re.compile(r"([^\W\d][\w.]*+)=(?=[^\s,])")
 _PLAIN = re.compile(r'[^\s,"]++')
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*+)"', re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _COMPARISON = re.compile(r"[<>]=?")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}(?:\.[0-9]{1,9})?")
-_PART_OF_ID = re.compile(r"(?=(?:-*[0-9a-f]){8})[0-9a-f-]{8,36}")
+_PART_OF_ID = re.compile(r"(?=(?:-*[0-9a-f]){6})[0-9a-f-]{6,36}")
+_BARE_ID = re.compile(r"(?=(?:-*[0-9a-f]){8})(?=[0-9-]*+[a-f])[0-9a-f-]{8,36}|[0-9-]{36}")
 _MOST_SHOWN = 40
 
 
@@ -167,7 +173,7 @@ class Search(msgspec.Struct, frozen=True):
 
     @property
     def needs_payloads(self) -> bool:
-        return any(term.field == "args" for term in self.terms)
+        return any(term.field in ("args", ANYWHERE) for term in self.terms)
 
     @property
     def states(self) -> tuple[JobState, ...] | None:
@@ -252,6 +258,8 @@ def parse_search(text: str) -> Search:
 def _term(text: str, begin: int) -> tuple[Term, int]:
     is_negated = text[begin] == "-"
     at = begin + is_negated
+    if (named := _ARGUMENT.match(text, at)) is not None:
+        return _as_listed(text, named, is_negated)
     found = _FIELD.match(text, at)
     if found is None:
         values, end = _values(text, at, at, "a word like state:failed")
@@ -265,18 +273,29 @@ def _term(text: str, begin: int) -> tuple[Term, int]:
     return Term(field, made, is_negated, tuple(path.split(".")) if path else ()), end
 
 
+def _as_listed(text: str, named: re.Match[str], is_negated: bool) -> tuple[Term, int]:
+    """An argument as lists write it: `number=7`. The name of a field could mean both, and is asked back."""
+    name, at = named[1].removeprefix("args."), named.start()
+    if ALIASES.get(name, name) in FIELDS or not all(name.split(".")):
+        expected = f"{name[:_MOST_SHOWN]}:", f"args.{name[:_MOST_SHOWN]}:"
+        raise SearchError("a field is followed by a colon", at, len(named[0]), *expected)
+    values, end = _values(text, named.end(), at, "a value")
+    return Term(
+        "args", tuple(_value("args", *one) for one in values), is_negated, tuple(name.split("."))
+    ), end
+
+
 def _bare(values: list[_Found], is_negated: bool) -> Term:
-    """A word without a field: ids, or beginnings of types."""
-    if all(_PART_OF_ID.fullmatch(word.lower()) for word, _, _ in values):
+    """A word without a field: ids, or what people remember of a job."""
+    if all(_BARE_ID.fullmatch(word.lower()) for word, _, _ in values):
         return Term("id", tuple(Value(word.lower()) for word, _, _ in values), is_negated)
-    return Term("type", tuple(_beginning(*value) for value in values), is_negated)
+    return Term(ANYWHERE, tuple(_remembered(*value) for value in values), is_negated)
 
 
-def _beginning(word: str, at: int, is_quoted: bool) -> Value:
+def _remembered(word: str, at: int, is_quoted: bool) -> Value:
     if not is_quoted and word[0] in "<>":
         raise SearchError("a comparison without a field", at, len(word), "a word like attempt:>2")
-    value = _name(word, is_quoted=is_quoted)
-    return value if value.is_pattern or is_quoted else Value(f"{word}*", is_pattern=True)
+    return _name(word, is_quoted=is_quoted)
 
 
 def _values(text: str, at: int, word: int, expected: str) -> tuple[list[_Found], int]:
@@ -323,14 +342,19 @@ def _unknown_field(name: str, at: int) -> SearchError:
 # ------------------------------------------------------------------ values
 
 
+def is_part_of_id(text: str) -> bool:
+    """Whether it can be the first or last digits of an id: lists show at least eight, people type fewer."""
+    return _PART_OF_ID.fullmatch(text.lower()) is not None
+
+
 def _value(field: str, text: str, at: int, is_quoted: bool) -> Value:
     if field == "state":
         if text not in STATES:
             raise SearchError(f"{text[:_MOST_SHOWN]!r} is not a state", at, len(text), *STATES)
         return Value(text)
     if field == "id":
-        if _PART_OF_ID.fullmatch(text.lower()) is None:
-            raise SearchError("this is not a part of an id", at, len(text), "8 to 32 hex digits")
+        if not is_part_of_id(text):
+            raise SearchError("this is not a part of an id", at, len(text), "6 to 32 hex digits")
         return Value(text.lower())
     if field in SPANS:
         return _span(field, text, at)

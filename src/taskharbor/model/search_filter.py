@@ -12,7 +12,7 @@ import msgspec
 
 from taskharbor.model.cause import cause_of_job
 from taskharbor.model.job import JobRecord
-from taskharbor.model.search import NUMBERS, RETRYING, SPANS, Search, Term, Value
+from taskharbor.model.search import ANYWHERE, NUMBERS, RETRYING, SPANS, Search, Term, Value, is_part_of_id
 
 TAGS_HEADER = "tags"
 """The header that `tag:` reads: names with commas."""
@@ -48,15 +48,15 @@ def _holds(term: Term, job: JobRecord, facts: Circumstances) -> bool:
         case "state":
             return any(_is_in_state(job, value.text) for value in term.values)
         case "id":
-            digits = job.id.replace("-", "")
-            parts = (value.text.replace("-", "") for value in term.values)
-            return any(digits.startswith(part) or digits.endswith(part) for part in parts)
+            return any(_fits_id(value, job) for value in term.values)
+        case _ if term.field == ANYWHERE:
+            return any(_is_remembered(value, job, facts) for value in term.values)
         case "args":
             found = list(_at(facts.arguments(job), term.path))
             return any(_fits_argument(value, item) for value in term.values for item in found)
         case "error":
             line = job.last_error
-            return line is not None and any(_is_in_error(value, line) for value in term.values)
+            return line is not None and any(_is_part(value, line) for value in term.values)
         case "tag":
             tags = [tag.strip() for tag in job.headers.get(TAGS_HEADER, "").split(",")]
             return any(_fits_text(value, tag) for value in term.values for tag in tags if tag)
@@ -86,6 +86,10 @@ def _release(job: JobRecord, facts: Circumstances) -> str | None:
     return None if worker is None else facts.releases.get(worker)
 
 
+def _key(job: JobRecord) -> str | None:
+    return None if job.key is None else job.key.decode("utf-8", "backslashreplace")
+
+
 def _cause(job: JobRecord, _facts: Circumstances) -> str | None:
     found = cause_of_job(job)
     return None if found is None else found.id
@@ -94,7 +98,7 @@ def _cause(job: JobRecord, _facts: Circumstances) -> str | None:
 _TEXTS: dict[str, Callable[[JobRecord, Circumstances], str | None]] = {
     "queue": lambda job, _: job.queue,
     "type": lambda job, _: job.type,
-    "key": lambda job, _: None if job.key is None else job.key.decode("utf-8", "backslashreplace"),
+    "key": lambda job, _: _key(job),
     "worker": lambda job, _: job.worker_id,
     "failure": lambda job, _: job.failure_kind,
     "lane": lambda job, _: job.requires,
@@ -107,11 +111,25 @@ def _fits_text(value: Value, text: str) -> bool:
     return _pattern(value.text).fullmatch(text) is not None if value.is_pattern else value.text == text
 
 
-def _is_in_error(value: Value, line: str) -> bool:
+def _is_part(value: Value, text: str) -> bool:
     """Errors are searched for a part, in any case: people type what they remember."""
     if value.is_pattern:
-        return _pattern(f"*{value.text.lower()}*").fullmatch(line.lower()) is not None
-    return value.text.lower() in line.lower()
+        return _pattern(f"*{value.text.lower()}*").fullmatch(text.lower()) is not None
+    return value.text.lower() in text.lower()
+
+
+def _fits_id(value: Value, job: JobRecord) -> bool:
+    digits, part = job.id.replace("-", ""), value.text.lower().replace("-", "")
+    return digits.startswith(part) or digits.endswith(part)
+
+
+def _is_remembered(value: Value, job: JobRecord, facts: Circumstances) -> bool:
+    """A bare word: a part of what lists show of a job. The arguments come last, as they must be decoded."""
+    if any(_is_part(value, text) for text in (job.type, job.last_error, _key(job)) if text is not None):
+        return True
+    if is_part_of_id(value.text) and _fits_id(value, job):
+        return True
+    return any(_is_part(value, text) for text in _leaves(facts.arguments(job)))
 
 
 @lru_cache(maxsize=512)
@@ -190,9 +208,25 @@ def _at(value: Any, path: tuple[str, ...]) -> Iterator[Any]:
         yield from _at(value[int(path[0])], path[1:])
 
 
+def _leaves(value: Any) -> Iterator[str]:
+    """All single values in the arguments, as texts."""
+    left = [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, dict | list):
+            left.extend(item.values() if isinstance(item, dict) else item)
+        elif isinstance(item, bool) or item is None:
+            yield _WORDS[item]
+        elif isinstance(item, str | int | float):
+            yield str(item)
+
+
+_WORDS = {True: "true", False: "false", None: "null"}
+
+
 def _fits_argument(value: Value, item: Any) -> bool:
     if isinstance(item, bool) or item is None:
-        return _fits_text(value, {True: "true", False: "false", None: "null"}[item])
+        return _fits_text(value, _WORDS[item])
     if isinstance(item, int | float):
         return _compare(value, item) if value.number is not None else _fits_text(value, str(item))
     if isinstance(item, str):

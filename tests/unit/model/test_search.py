@@ -12,6 +12,7 @@ from taskharbor.model.cause import cause_of_job
 from taskharbor.model.job import AttemptRecord, JobRecord
 from taskharbor.model.search import (
     ALIASES,
+    ANYWHERE,
     FIELDS,
     MAX_SEARCH,
     MAX_VALUES,
@@ -65,13 +66,21 @@ def test_a_star_in_quotes_is_a_star() -> None:
     assert not fits('key:"a*"', key=b"ab")
 
 
-def test_a_bare_word_is_a_part_of_an_id_or_the_beginning_of_a_type() -> None:
+def test_a_bare_word_is_an_id_or_a_part_of_what_lists_show() -> None:
     assert parse_search("019E4B7F-1a2b") == Search((Term("id", (Value("019e4b7f-1a2b"),)),))
-    assert parse_search("-send") == Search(
-        (Term("type", (Value("send*", is_pattern=True),), is_negated=True),)
+    assert parse_search("-send") == Search((Term(ANYWHERE, (Value("send"),), is_negated=True),))
+    assert parse_search("*mail") == Search((Term(ANYWHERE, (Value("*mail", is_pattern=True),)),))
+    assert parse_search("12345678").terms[0].field == ANYWHERE
+    assert parse_search("1" * 8 + "-1111-1111-1111-" + "1" * 12).terms[0].field == "id"
+
+
+def test_an_argument_may_be_written_as_lists_write_it() -> None:
+    assert parse_search('number=3482 -user.name="a b",c') == parse_search(
+        'args.number:3482 -args.user.name:"a b",c'
     )
-    assert parse_search("*mail") == Search((Term("type", (Value("*mail", is_pattern=True),)),))
-    assert parse_search("1234567").terms[0].field == "type"
+    assert parse_search("args.number=1") == parse_search("args.number:1")
+    assert fits("number=3482", {"number": 3482})
+    assert not fits("number=348", {"number": 3482})
 
 
 def test_no_words_are_everything() -> None:
@@ -101,7 +110,9 @@ def test_every_alias_leads_to_a_field() -> None:
         ("attempt:>", ">", "attempt:>3"),
         ("age:1h", "1h", "age:<1h"),
         ("ended:<soon", "<soon", "ended:<1h"),
-        ("id:zzz", "zzz", "8 to 32 hex digits"),
+        ("id:zzz", "zzz", "6 to 32 hex digits"),
+        ("state=failed", "state=", "state:"),
+        ("a..b=1", "a..b=", "args.a..b:"),
         ("args:1", "args", "args.NAME:"),
         ("args..x:1", "args..x", "args.NAME:"),
         ("queue.x:1", "queue.x", "args.NAME:"),
@@ -308,6 +319,43 @@ def test_arguments_are_found_by_their_path(text: str, is_fit: bool) -> None:
     assert fits(text, arguments) is is_fit
 
 
+@pytest.mark.parametrize(
+    ("text", "is_fit"),
+    [
+        ("flaky", True),
+        ("flak??call", True),
+        ("connection refused", True),
+        ('"connection refused"', True),
+        ('"refused connection"', False),
+        ("refused,nothing", True),
+        ("-refused", False),
+        ("3482", True),
+        ("348", True),
+        ("3483", False),
+        ("north", True),
+        ("true", True),
+        ("8d9e0f", True),
+        ("019e4b", True),
+        ("d9e0f", False),
+        ("7c3d8e", False),
+        ("8d9e0f,other", True),
+    ],
+)
+def test_a_bare_word_is_found_in_everything_that_lists_show(text: str, is_fit: bool) -> None:
+    fields: dict[str, Any] = {"type": "demo.flaky_call", "last_error": "ConnectionError: Connection refused"}
+
+    assert fits(text, {"number": 3482, "items": [{"where": "North"}, True]}, **fields) is is_fit
+
+
+def test_a_bare_word_is_found_in_a_key() -> None:
+    assert fits('"order:7"', key=b"order:7")
+
+
+def test_a_bare_word_needs_the_arguments() -> None:
+    assert parse_search("3482").needs_payloads
+    assert not parse_search("019e4b7f type:x").needs_payloads
+
+
 # ------------------------------------------------------------------ any text
 
 WORDS = st.sampled_from(
@@ -326,6 +374,7 @@ WORDS = st.sampled_from(
         ",",
         "019e4b7f",
         "<",
+        "a=",
     ]
 )
 
@@ -360,7 +409,7 @@ def test_a_quoted_value_is_itself(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["a", "-", ":", ",", '"', "\\", "a:", "a ", "*", '"a" ', "args.a:1,", "<", "0"]
+    "piece", ["a", "-", ":", ",", '"', "\\", "a:", "a ", "*", '"a" ', "args.a:1,", "<", "0", "a=", "a."]
 )
 def test_the_time_grows_in_proportion_to_the_text(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("taskharbor.model.search.MAX_SEARCH", 10**9)

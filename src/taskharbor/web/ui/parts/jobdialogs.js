@@ -68,7 +68,7 @@ export function NewJob({ known, onClose, onDone }) {
 
 export const SearchHelp = ({ known, onClose }) => html`<${Dialog} label="Search help" look="large" onClose=${onClose}><div class="pad"><h2>Search</h2>
   <p class="soft gap1">All words must hold. Commas are “or”, <code>-</code> is “not”, <code>*</code> matches, <code>></code> and <code>${"<"}</code> compare numbers and spans.
-    A word alone is an id (8 hex digits or more), else the beginning of a task's name.</p>
+    A word alone is looked for in tasks, errors, keys, arguments and ids.</p>
   <pre class="gap1 pre">state:failed queue:mail,push type:send_* error:"timed out" args.user.id:42 ended:${"<"}1h -type:healthcheck</pre>
   <ul class="lines gap1">${Object.entries(known.fields).map(([name, hint]) => html`<li><code class="fix">${name}</code><span class="soft">${hint}</span></li>`)}</ul>
   <p class="soft gap1">Ids, queues and states are looked up. Everything else is walked from the newest job back, a bounded number at a time: to find jobs by a value at once, give them a <code>key</code> or an id of your own.</p>
