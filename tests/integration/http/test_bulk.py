@@ -91,6 +91,32 @@ async def test_nothing_is_done_before_the_hold_is_over(api: BulkApi) -> None:
     assert await api.states(ids) == {"ready"}
 
 
+async def test_jobs_that_fail_after_the_preview_stay_as_they_are(api: BulkApi) -> None:
+    ids = await api.dead(3)
+    preview = await api.bulk("retry", 200, q="type:send", dry_run=True)
+    api.clock.advance(SECOND)
+    later = await api.dead(5)
+
+    await api.bulk("retry", 409, q="type:send", expect=3)
+    bulk = await api.bulk("retry", q="type:send", expect=3, as_of=preview["at"])
+    done = await api.after_hold(bulk)
+
+    assert (bulk["of"], done["state"], done["done"]) == (3, "done", 3)
+    assert await api.states(ids) == {"ready"}
+    assert await api.states(later) == {"failed"}
+
+
+async def test_no_job_is_taken_that_changes_after_the_question(api: BulkApi) -> None:
+    ids = await api.dead(1)
+    bulk = await api.bulk("retry", q="type:send", as_of="2099-01-01T00:00:00Z")
+    api.clock.advance(SECOND)
+    later = await api.dead(1)
+    await api.after_hold(bulk)
+
+    assert await api.states(ids) == {"ready"}
+    assert await api.states(later) == {"failed"}
+
+
 async def test_the_book_of_changes_has_the_question_and_the_end(api: BulkApi) -> None:
     await api.dead(2)
     bulk = await api.bulk("delete", q="type:send")

@@ -128,6 +128,8 @@ class BulkOut(View, frozen=True, kw_only=True):
     samples: list[ListedJob]
     note: str | None
     """Why it was stopped or dropped, if nobody asked for that."""
+    at: InstantText | None = None
+    """The store's time of a preview. Said again as `as_of`, the deed is for the jobs that were there then."""
 
 
 class QueuesOut(View, frozen=True, kw_only=True):

@@ -59,8 +59,7 @@ async def start(request: Request) -> Response:
     change = (
         _Change(request, asked) if asked.workflow is None else WorkflowChange(request, asked.workflow, asked)
     )
-    if not asked.dry_run:
-        await change.remember_time()
+    await change.remember_time()
     found = await change.preview()
     if asked.dry_run:
         return json_answer(found)
@@ -179,12 +178,14 @@ class _Change:
             text=skipped_sentence(_skipped(skipped)),
             samples=[listed_job(job) for job in found[:_SAMPLES]],
             note=None,
+            at=instant_text(self._asked_at) if self._asked.dry_run else None,
         )
 
     async def remember_time(self) -> None:
-        """From now on, jobs that change are left alone. The store's clock counts."""
+        """From now on, or since the preview, jobs that change are left alone. The store's clock counts."""
         driver = await self._service.driver()
-        self._asked_at = self._service.now() or (await driver.info()).at
+        now = self._service.now() or (await driver.info()).at
+        self._asked_at = min(self._asked.as_of or now, now)
 
     async def work(self, action: BulkAction) -> None:
         """Do it, and write down how far it went. Raises what `_work` raises."""
@@ -240,7 +241,8 @@ class _Change:
     async def _walked(
         self, states: tuple[JobState, ...], budget: Budget, most: int
     ) -> tuple[list[JobRecord], bool]:
-        walk = JobWalk(self._request, self._search, Query(states=states, newest_first=True), budget=budget)
+        query = Query(states=states, newest_first=True)
+        walk = JobWalk(self._request, self._search, query, also=self._was_there, budget=budget)
         found: list[JobRecord] = []
         cursor: str | None = None
         while True:
@@ -256,10 +258,13 @@ class _Change:
         action.skipped[_CHANGED] += len(self._ids) - len(same)
         return same
 
-    def _is_as_it_was(self, action: BulkAction, job: JobRecord) -> bool:
+    def _was_there(self, job: JobRecord) -> bool:
         """A heartbeat also updates a running job, so there its start counts."""
         since = job.started_at if job.state is JobState.RUNNING else job.updated_at
-        is_same = self._asked_at is None or since is None or since <= self._asked_at
+        return self._asked_at is None or since is None or since <= self._asked_at
+
+    def _is_as_it_was(self, action: BulkAction, job: JobRecord) -> bool:
+        is_same = self._was_there(job)
         action.skipped[_CHANGED] += not is_same
         return is_same
 

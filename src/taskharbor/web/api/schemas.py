@@ -147,6 +147,13 @@ class BulkIn(In, frozen=True, kw_only=True):
     expect: (
         Annotated[int, Meta(ge=0, le=MAX_COUNT, description="The number that the preview had.")] | None
     ) = None
+    as_of: (
+        Annotated[
+            Instant,
+            Meta(description="`at` of the preview: jobs that changed later do not match, and stay as they are."),
+        ]
+        | None
+    ) = None
     dry_run: bool = False
 
 

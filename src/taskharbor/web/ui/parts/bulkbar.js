@@ -63,7 +63,7 @@ export function BulkBar({ jobs, q, isAll, count, onAll, onClear, onDone }) {
  *    `found` is the preview of the deed; `words` say which jobs they are */
 export function BulkConfirm({ deed, found, words, onClose, onDone, onHeld }) {
   const { action, q } = deed, verb = capital(action);
-  const begin = async () => { if (await hold({ ...deed, expect: found.count }, onDone)) { onClose(); onHeld?.(); } };
+  const begin = async () => { if (await hold({ ...deed, expect: found.count, as_of: found.at }, onDone)) onHeld?.(); onClose(); };
   return html`<${Confirm} heading=${`${verb} ${plural(found.count, "job")}?`} verb=${verb} count=${found.count} isExact=${found.exact} isBad=${action !== "retry"} text=${found.text} samples=${found.samples}
     onDo=${begin} onClose=${onClose} more=${action === "delete" && html`<${Button} onClick=${() => save(deed)}>Save them first<//>`}>
     ${words ?? (q && html`They match <code>${q}</code>.`)} ${found.count === 0 ? "Nothing can be done to them now." : "It begins 8 s later: until then Undo takes it back."}<//>`;
