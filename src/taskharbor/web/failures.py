@@ -7,7 +7,7 @@ causes.status         ──► muted, snoozed until an instant or the next rele
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
@@ -21,6 +21,7 @@ from taskharbor.model.log_series import QUARTER, window
 from taskharbor.model.logbook import CAUSE_STATUS, LogEntry, LogKey
 from taskharbor.observe.logbook import LogReader
 from taskharbor.web.auth import Principal
+from taskharbor.web.dead_letters import DeadNow
 
 if TYPE_CHECKING:
     from taskharbor.web.service import Service
@@ -29,7 +30,7 @@ HISTORY = timedelta(days=7)
 """A cause that was not seen in these days is seen for the first time."""
 NEW_FOR = timedelta(hours=24)
 STATUS_KEPT = timedelta(days=365)
-_REFRESH_SECONDS = 30.0
+_REFRESH_SECONDS = 5.0
 _SETTLED_AFTER = timedelta(hours=1)
 _MOST_CAUSES = 10_000
 # Cells of one book at one instant: every store reads all of them in one step.
@@ -59,6 +60,8 @@ class FailingCause(msgspec.Struct, kw_only=True):
     """One cause within a window."""
 
     numbers: CauseNumbers
+    dead: int
+    """Its jobs that are dead now: the numbers count a job again that was retried and died again."""
     per_step: list[int]
     queues: set[str]
     first_at: datetime
@@ -102,7 +105,11 @@ class Failures:
         statuses = await self.statuses()
         steps = (until - since) // step
         found = self._gathered(rows, since, step, steps)
+        dead_now = await self._service.dead_letters.look()
         for one in found:
+            one.dead = _dead_of(
+                one, dead_now, lambda name: name == queue if queue else principal.may_use(name)
+            )
             known = statuses.get(one.numbers.cause)
             one.status = "open" if known is None else known.now(now, one.numbers.release)
             one.first_at = min(
@@ -120,6 +127,7 @@ class Failures:
             if there is None:
                 there = found[row.cause] = FailingCause(
                     numbers=msgspec.structs.replace(row),
+                    dead=0,
                     per_step=[0] * steps,
                     queues=set(),
                     first_at=EPOCH,
@@ -193,7 +201,7 @@ class Failures:
     # ------------------------------------------------------------------ what needs a person
 
     async def new_causes(self) -> tuple[NewCause, ...]:
-        """Open causes that are new and have dead letters, as of the last half minute.
+        """Open causes that are new and have dead letters, as of the last seconds.
 
         Only the first call waits for them: no verdict may say that all is calm before it has looked.
         """
@@ -219,12 +227,18 @@ class Failures:
                 cause=one.numbers.cause,
                 type=one.numbers.type,
                 title=one.numbers.title,
-                dead=one.numbers.dead,
+                dead=one.dead,
                 queue=next(iter(one.queues)) if len(one.queues) == 1 else None,
             )
             for one in found
-            if one.is_new and one.numbers.dead and one.status == "open" and one.numbers.cause != OTHER
+            if one.is_new and one.dead and one.status == "open" and one.numbers.cause != OTHER
         )
+
+
+def _dead_of(one: FailingCause, now: DeadNow, sees: Callable[[str], bool]) -> int:
+    """What cannot be counted now, as for causes that were too many to name, is said as the logbook has it."""
+    found = now.of(one.numbers.cause, sees)
+    return one.numbers.dead if found is None or one.numbers.cause == OTHER else found
 
 
 def _instant(microseconds: int | None) -> datetime | None:

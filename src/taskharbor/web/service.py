@@ -21,6 +21,7 @@ from taskharbor.web.body_limits import BodyMemory
 from taskharbor.web.bulk import BulkActions
 from taskharbor.web.config import ServerConfig
 from taskharbor.web.connection_limits import ConnectionLimits
+from taskharbor.web.dead_letters import SHARE, DeadLetters
 from taskharbor.web.failures import Failures
 from taskharbor.web.feed import Feed
 from taskharbor.web.limits import FailureLimit, QueueQuota, RateLimiter, StreamSlots
@@ -34,7 +35,7 @@ from taskharbor.web.worker_speeds import WorkerSpeeds
 if TYPE_CHECKING:
     from taskharbor.web.api.metrics import ServerMetrics
 
-CAUSES_KEPT_SECONDS = 30.0
+CAUSES_KEPT_SECONDS = 2.0
 """How long the walk for the dead letters of a cause is not repeated."""
 
 
@@ -68,7 +69,8 @@ class Service:
         self.audit = AuditLog()
         self.audit_book = AuditBook(self)
         self.shared_answers = SharedAnswers(self.clock)
-        self.opened_causes = SharedAnswers(self.clock, CAUSES_KEPT_SECONDS)
+        self.opened_causes = SharedAnswers(self.clock, CAUSES_KEPT_SECONDS, share=SHARE)
+        self.dead_letters = DeadLetters(self)
         self.failures = Failures(self)
         self.connections = ConnectionLimits(
             config.max_connections,

@@ -17,11 +17,15 @@ MOST = 200
 
 
 class SharedAnswers:
-    """Answers of the last second, and those under way."""
+    """Answers of the last second, and those under way.
 
-    def __init__(self, clock: Clock, seconds: float = SECONDS) -> None:
+    With `share`, an answer that took long is kept so many times as long, to spare the store.
+    """
+
+    def __init__(self, clock: Clock, seconds: float = SECONDS, *, share: float = 0.0) -> None:
         self._clock = clock
         self._seconds = seconds
+        self._share = share
         self._known: dict[Hashable, tuple[float, asyncio.Future[Reply]]] = {}
 
     async def get(self, question: Hashable, ask: Callable[[], Awaitable[Reply]]) -> Reply:
@@ -29,25 +33,28 @@ class SharedAnswers:
         self._forget_old()
         known = self._known.get(question)
         if known is None:
+            began = self._clock.monotonic()
             asked = asyncio.ensure_future(ask())
-            known = self._known[question] = (self._clock.monotonic(), asked)
-            asked.add_done_callback(lambda done: self._ended(question, done))
+            known = self._known[question] = (began + self._seconds, asked)
+            asked.add_done_callback(lambda done: self._ended(question, done, began))
         return await asyncio.shield(known[1])
 
     def clear(self) -> None:
         """Something was changed: what was answered may not be true any more."""
         self._known.clear()
 
-    def _ended(self, question: Hashable, done: asyncio.Future[Reply]) -> None:
+    def _ended(self, question: Hashable, done: asyncio.Future[Reply], began: float) -> None:
+        known = self._known.get(question)
+        if known is None or known[1] is not done:
+            return
         if done.cancelled() or done.exception() is not None:
-            known = self._known.get(question)
-            if known is not None and known[1] is done:
-                del self._known[question]
+            del self._known[question]
+        elif self._share:
+            now = self._clock.monotonic()
+            self._known[question] = (max(known[0], now + self._share * (now - began)), done)
 
     def _forget_old(self) -> None:
-        oldest = self._clock.monotonic() - self._seconds
-        while self._known:
-            question, (at, _) = next(iter(self._known.items()))
-            if at > oldest and len(self._known) < MOST:
-                return
-            del self._known[question]
+        now = self._clock.monotonic()
+        self._known = {question: known for question, known in self._known.items() if known[0] > now}
+        while len(self._known) >= MOST:
+            del self._known[next(iter(self._known))]

@@ -36,10 +36,16 @@ class FailuresApi(Api):
         ago: timedelta = MINUTE,
         queue: str = "mail",
         release: str = "r1",
+        kills: bool = True,
+        token: str | None = None,
         **numbers: int,
     ) -> None:
         at = (self.clock.now() - ago).replace(second=0, microsecond=0)
         counts = {"retried": 0, "dead": 0, **numbers}
+        for _ in range(counts["dead"] if kills else 0):
+            await self.dead(
+                OTHER.title if cause is OTHER else "Late: gave up on order 1", queue=queue, token=token
+            )
         row = CauseNumbers(
             cause.id, queue, "send", cause.title, cause.frame, "error", counts["retried"], counts["dead"],
             micros(at), micros(at), "019e", release,
@@ -50,8 +56,11 @@ class FailuresApi(Api):
         driver = await self.harbor.client.adriver()
         await driver.write_log([entry], now=self.clock.now())
 
-    async def dead(self, reason: str, payload: Any = None, queue: str = "mail") -> str:
-        await self.put({"type": "send", "queue": queue, "payload": payload or {}})
+    async def dead(
+        self, reason: str, payload: Any = None, queue: str = "mail", token: str | None = None
+    ) -> str:
+        body = {"type": "send", "queue": queue, "payload": payload or {}}
+        assert (await self("POST", "/api/jobs", body, token=token)).status_code == 201
         return await self.kill(queue, reason)
 
     async def causes(self, token: str | None = None, **params: Any) -> list[Any]:
@@ -123,10 +132,11 @@ async def test_a_cause_that_was_seen_a_day_before_is_not_new(api: FailuresApi) -
 
 async def test_a_token_for_one_queue_sees_causes_of_that_queue(tmp_path: Path) -> None:
     narrow = make_token(token_file(tmp_path), "viewer", ("mail",))
+    admin = make_token(token_file(tmp_path), "admin")
     api = FailuresApi(tokens=tmp_path / "tokens.json")
-    await api.failed(dead=2)
-    await api.failed(dead=5, queue="theirs", ago=2 * MINUTE)
-    await api.failed(OTHER, dead=1, queue="theirs")
+    await api.failed(dead=2, token=admin)
+    await api.failed(dead=5, queue="theirs", ago=2 * MINUTE, token=admin)
+    await api.failed(OTHER, dead=1, queue="theirs", token=admin)
 
     [cause] = await api.causes(token=narrow)
     refused = await api("GET", "/api/failures?queue=theirs", token=narrow)
@@ -136,7 +146,7 @@ async def test_a_token_for_one_queue_sees_causes_of_that_queue(tmp_path: Path) -
 
 
 async def test_an_opened_cause_shows_its_jobs_and_what_they_have_in_common(api: FailuresApi) -> None:
-    await api.failed(dead=4)
+    await api.failed(dead=4, kills=False)
     ids = [
         await api.dead(f"Late: gave up on order {n}", {"template": "welcome", "n": n, "password": "x"})
         for n in range(4)
@@ -154,8 +164,8 @@ async def test_an_opened_cause_shows_its_jobs_and_what_they_have_in_common(api: 
     assert opened["looked_at"] >= 4
 
 
-async def test_the_walk_for_dead_letters_is_kept_for_half_a_minute(api: FailuresApi) -> None:
-    await api.failed(dead=1)
+async def test_the_walk_for_dead_letters_is_kept_for_two_seconds(api: FailuresApi) -> None:
+    await api.failed(dead=1, kills=False)
     await api.dead("Late: gave up on order 7")
 
     async def dead_now() -> int:
@@ -164,8 +174,22 @@ async def test_the_walk_for_dead_letters_is_kept_for_half_a_minute(api: Failures
     assert await dead_now() == 1
     await api.dead("Late: gave up on order 8")
     assert await dead_now() == 1
-    api.clock.advance(timedelta(seconds=31))
+    api.clock.advance(timedelta(seconds=2))
     assert await dead_now() == 2
+
+
+async def test_a_job_that_died_again_after_a_retry_is_dead_once(api: FailuresApi) -> None:
+    ids = [await api.dead(f"Late: gave up on order {number}") for number in range(3)]
+    for job_id in ids[:2]:
+        await api("POST", f"/api/jobs/{job_id}/retry", {})
+    await api.kill("mail", "Late: gave up on order 9")
+    await api.failed(dead=4, kills=False)
+
+    [cause] = await api.causes()
+    board = (await api("GET", "/api/board")).json()
+
+    assert (cause["attempts"], cause["dead"], board["counts"]["failed"]) == (4, 2, 2)
+    assert "2 jobs are dead" in board["needs"][0]["detail"]
 
 
 async def test_a_cause_is_muted_snoozed_and_opened_again(api: FailuresApi) -> None:

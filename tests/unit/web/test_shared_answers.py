@@ -52,6 +52,23 @@ async def test_an_answer_is_old_after_a_second_or_a_change() -> None:
     assert asked.times == 3
 
 
+async def test_an_answer_that_took_long_is_kept_longer() -> None:
+    clock, asked = SimulatedClock(), Asked()
+    answers = SharedAnswers(clock, share=20)
+    first = asyncio.ensure_future(answers.get("q", asked))
+    await asked.began.wait()
+    clock.advance(timedelta(seconds=0.5))
+    asked.go.set()
+    await first
+    clock.advance(timedelta(seconds=9.9))
+    await answers.get("q", asked)
+    assert asked.times == 1
+
+    clock.advance(timedelta(seconds=0.1))
+    await answers.get("q", asked)
+    assert asked.times == 2
+
+
 async def test_an_error_is_not_kept() -> None:
     answers, asked = SharedAnswers(SimulatedClock()), Asked()
     asked.go.set()

@@ -188,7 +188,7 @@ def _fields(one: FailingCause) -> dict[str, Any]:
         "place": place_of_failure(row.frame, row.failure_kind),
         "queues": sorted(one.queues),
         "attempts": row.retried + row.dead,
-        "dead": row.dead,
+        "dead": one.dead,
         "first_at": instant_text(one.first_at),
         "last_at": instant_text(one.last_at),
         "release": row.release,

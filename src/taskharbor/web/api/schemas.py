@@ -150,7 +150,9 @@ class BulkIn(In, frozen=True, kw_only=True):
     as_of: (
         Annotated[
             Instant,
-            Meta(description="`at` of the preview: jobs that changed later do not match, and stay as they are."),
+            Meta(
+                description="`at` of the preview: jobs that changed later do not match, and stay as they are."
+            ),
         ]
         | None
     ) = None
