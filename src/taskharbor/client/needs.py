@@ -6,9 +6,9 @@ falls behind, a worker that is missing explains it as well. `verdict` is the hea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Literal, Protocol
 from urllib.parse import quote
 
 import msgspec
@@ -25,10 +25,14 @@ PAUSED_FOR = timedelta(minutes=10)
 UNSERVED_FOR = timedelta(seconds=30)
 LATE_BY = timedelta(minutes=1)
 SLOW_STORE_SECONDS = 2.0
+SLOW = 1.5
+"""From so many times as long on, a worker is called slow."""
+NOTABLE_SHARE = 0.1
+"""A queue grows when its oldest job has waited this share of the target; shorter waits come and go."""
 _WORDS = {2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six", 7: "Seven", 8: "Eight", 9: "Nine", 10: "Ten"}
 
 Level = Literal["good", "warn", "bad"]
-Kind = Literal["store", "paused", "unserved", "behind", "cause", "lost", "schedule"]
+Kind = Literal["store", "paused", "unserved", "behind", "cause", "lost", "schedule", "slow"]
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -100,6 +104,8 @@ class HarborNow(msgspec.Struct, frozen=True, kw_only=True):
     wants: Sequence[Want] = ()
     """Queue, lane and type of ready jobs that no live worker takes."""
     causes: Sequence[NewCause] = ()
+    slower: Mapping[str, float] = {}
+    """Per worker: how many times as long its jobs take as on the others."""
     store_s: float | None = None
     """How long the store took to answer."""
     away_since: datetime | None = None
@@ -124,31 +130,76 @@ def needs(now: HarborNow) -> list[Need]:
         *_causes(now),
         *_lost(now),
         *_late_schedules(now),
+        *_slow(now),
     ]
 
 
 def verdict(now: HarborNow, found: Sequence[Need]) -> Headline:
-    calm = _calm(now, found)
+    notes = _notes(now, found)
+    calm = ", ".join([*notes, *_calm(now, found, has_notes=bool(notes))])
     if not found:
-        return Headline(level="good", text="All calm", detail=f"{calm[:1].upper()}{calm[1:]}.")
+        text = "Nothing needs you yet" if notes else "All calm"
+        return Headline(level="good", text=text, detail=f"{calm[:1].upper()}{calm[1:]}.")
     level: Level = "bad" if any(need.level == "bad" for need in found) else "warn"
     many = f"{_WORDS.get(len(found), f'{len(found):,}')} things need you"
     text = "One thing needs you" if len(found) == 1 else many
-    return Headline(level=level, text=text, detail=f"Everything else is calm: {calm}.")
+    return Headline(
+        level=level, text=text, detail=f"{'Besides' if notes else 'Everything else is calm'}: {calm}."
+    )
 
 
-def _calm(now: HarborNow, found: Sequence[Need]) -> str:
+def _notes(now: HarborNow, found: Sequence[Need]) -> list[str]:
+    """What is not calm, and needs nobody yet."""
     if now.away_since is not None:
-        return "nothing more is known"
+        return []
+    if now.harbor.paused:
+        return [] if any(need.kind == "paused" for need in found) else ["the whole harbor is paused"]
+    return [note for queue in _unnamed(now, found) if (note := _note(queue, now))]
+
+
+def _note(queue: QueueNow, now: HarborNow) -> str:
+    name, ready = queue.info.queue, queue.info.counts.ready
+    if queue.info.rules.paused:
+        return f"{name} is paused and {_count(ready, 'job waits', 'jobs wait')} in it" if ready else ""
+    return f"{name} grows" if grows(ready, queue.rates, _oldest_s(queue, now), queue.target_s) else ""
+
+
+def _unnamed(now: HarborNow, found: Sequence[Need]) -> list[QueueNow]:
     named = {need.queue for need in found if need.queue is not None}
-    fine = sum(queue.info.queue not in named for queue in now.queues)
-    parts = [
-        f"{_count(fine, 'queue keeps', 'queues keep')} up" if now.queues else "there are no jobs yet",
-        f"{_count(len(now.workers), 'worker is', 'workers are')} alive",
-    ]
+    return [queue for queue in now.queues if queue.info.queue not in named]
+
+
+def _calm(now: HarborNow, found: Sequence[Need], *, has_notes: bool) -> Iterator[str]:
+    if now.away_since is not None:
+        yield "nothing more is known"
+        return
+    fine = 0 if now.harbor.paused else sum(not _note(queue, now) for queue in _unnamed(now, found))
+    if not now.queues:
+        yield "there are no jobs yet"
+    elif fine or not has_notes:
+        yield f"{_count(fine, 'queue keeps', 'queues keep')} up"
+    yield f"{_count(len(now.workers), 'worker is', 'workers are')} alive"
     if now.store_s is not None:
-        parts.append(f"the store answers in {span_text(now.store_s)}")
-    return ", ".join(parts)
+        yield f"the store answers in {span_text(now.store_s)}"
+
+
+class Flow(Protocol):
+    """What is known of how fast a queue moves."""
+
+    @property
+    def arrived_per_s(self) -> float | None: ...
+    @property
+    def done_per_s(self) -> float | None: ...
+    @property
+    def failed_per_s(self) -> float | None: ...
+
+
+def grows(ready: int, rates: Flow, oldest_s: float | None, target_s: float) -> bool:
+    """Whether more arrives than ends, and jobs already wait so long that it can be noticed."""
+    if not ready or rates.arrived_per_s is None or rates.done_per_s is None:
+        return False
+    ended = rates.done_per_s + (rates.failed_per_s or 0.0)
+    return rates.arrived_per_s > ended and (oldest_s is None or oldest_s >= NOTABLE_SHARE * target_s)
 
 
 # ------------------------------------------------------------------ one function for each kind
@@ -307,6 +358,19 @@ def _late_schedules(now: HarborNow) -> Iterator[Need]:
                 text=f"{name} is late",
                 detail=f"It should have fired {late} ago. Is a scheduler running?",
                 actions=[Action("See schedule", f"#/schedules/{quote(name)}")],
+            )
+
+
+def _slow(now: HarborNow) -> Iterator[Need]:
+    for worker in now.workers:
+        worker_id, times = worker.report.worker_id, now.slower.get(worker.report.worker_id, 0.0)
+        if times >= SLOW:
+            yield Need(
+                kind="slow",
+                level="warn",
+                text=f"{worker.report.name or worker_id} is slow",
+                detail=f"Its jobs take {times:.1f} times as long as on the others.",
+                actions=[Action("See worker", f"#/workers/{quote(worker_id)}")],
             )
 
 

@@ -105,6 +105,7 @@ def create_app(
 
         service.metrics = ServerMetrics(harbor, service.connections, service.board)
     service.board.find_causes = service.failures.new_causes
+    service.board.find_slow = service.worker_speeds.of_all
     service.feed.find_bulk = lambda: [
         (action.owner.queues, action.id, bulk.bulk_view(action)) for action in service.bulk.seen_by(LOOPBACK)
     ]

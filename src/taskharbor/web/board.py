@@ -68,6 +68,8 @@ class BoardLook(msgspec.Struct, frozen=True, kw_only=True):
     rates: Mapping[str, Rates]
     lost: Sequence[LostWorker]
     causes: Sequence[NewCause] = ()
+    slower: Mapping[str, float] = {}
+    """Per worker: how many times as long its jobs take as on the others."""
 
     def infos(self) -> list[QueueInfo]:
         """As `Driver.queues` lists them: the harbor's own settings among them."""
@@ -95,6 +97,8 @@ class Board:
         self.rates = QueueRates()
         self.find_causes: Callable[[], Awaitable[Sequence[NewCause]]] = _no_causes
         """The causes that are new and have dead letters; set by what counts them."""
+        self.find_slow: Callable[[Driver], Awaitable[Mapping[str, float]]] = _nobody_slow
+        """How many times as long jobs take on a worker; set by what compares them."""
         self._lost: dict[str, LostWorker] = {}
         self._wants: tuple[float, list[Want]] = (float("-inf"), [])
         self._log_read = float("-inf")
@@ -191,6 +195,7 @@ class Board:
             rates={name: self.rates.of(name) for name in found},
             lost=tuple(self._lost.values()),
             causes=await self.find_causes(),
+            slower=await self.find_slow(driver),
         )
 
     async def _read_log(self, driver: Driver, at: datetime) -> None:
@@ -260,3 +265,7 @@ def _is_late(info: QueueInfo, before: datetime) -> bool:
 
 async def _no_causes() -> Sequence[NewCause]:
     return ()
+
+
+async def _nobody_slow(_driver: Driver) -> Mapping[str, float]:
+    return {}

@@ -119,6 +119,7 @@ def harbor_now(board: Board, look: BoardLook, principal: Principal) -> HarborNow
         schedules=[one for one in look.schedules if sees(one.schedule.template.queue)],
         wants=[want for want in look.wants if sees(want[0])],
         causes=[one for one in look.causes if not is_limited or (one.queue is not None and sees(one.queue))],
+        slower={} if is_limited else look.slower,  # compared over jobs of every queue
         store_s=look.store_s,
         away_since=board.away_since,
     )

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from taskharbor.client.needs import span_text
+from taskharbor.client.needs import SLOW, grows, span_text
 from taskharbor.model.job import FailureKind
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from taskharbor.web.board_view import BoardQueue
 
 MOST_NAMED = 3
-SLOW = 1.5
-"""From so many times as long on, a worker is called slow."""
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:
@@ -41,13 +39,15 @@ def _joined(*parts: str) -> str:
 
 
 def queues_sentence(queues: Sequence[BoardQueue], needs: Iterable[Need]) -> str:
-    """Which fall behind, which are paused, and whether the rest keeps up."""
+    """Which fall behind, which grow, which are paused, and whether the rest keeps up."""
     troubled = {need.queue for need in needs if need.kind in ("behind", "unserved")}
     paused = [queue.name for queue in queues if queue.paused]
     behind = [one.name for one in queues if not one.paused and (_is_late(one) or one.name in troubled)]
-    good = len(queues) - len(behind) - len(paused)
+    growing = [one.name for one in queues if not one.paused and one.name not in behind and _grows(one)]
+    good = len(queues) - len(behind) - len(growing) - len(paused)
     return _joined(
         f"{_named(behind)} {'falls' if len(behind) == 1 else 'fall'} behind." if behind else "",
+        f"{_named(growing)} {'grows' if len(growing) == 1 else 'grow'}." if growing else "",
         f"{_named(paused)} {'is' if len(paused) == 1 else 'are'} paused." if paused else "",
         _keeps_up(good, is_all=good == len(queues)) if good else "",
     )
@@ -61,6 +61,10 @@ def _keeps_up(good: int, *, is_all: bool) -> str:
 
 def _is_late(queue: BoardQueue) -> bool:
     return queue.oldest_s is not None and queue.oldest_s > queue.target_s
+
+
+def _grows(queue: BoardQueue) -> bool:
+    return grows(queue.ready, queue, queue.oldest_s, queue.target_s)
 
 
 def queue_sentence(queue: BoardQueue) -> str:
@@ -86,10 +90,10 @@ def _flow(queue: BoardQueue) -> str:
 
 
 def _outlook(queue: BoardQueue) -> str:
-    arrived, done = queue.arrived_per_s or 0.0, queue.done_per_s or 0.0
-    if queue.ready and queue.empty_in_s is None and arrived > done:
+    if _grows(queue):
         is_full = queue.max_running is not None and queue.running >= queue.max_running
-        return "it falls behind" + (", and all that may run at once are running" if is_full else "")
+        words = "it falls behind" if queue.oldest_s is None or _is_late(queue) else "it grows"
+        return words + (", and all that may run at once are running" if is_full else "")
     if queue.ready and queue.empty_in_s is not None and queue.empty_in_s > 1:
         return f"empty in {span_text(queue.empty_in_s)}"
     return "it keeps up"

@@ -41,6 +41,10 @@ class WorkerSpeeds:
             (worker, [row for row in rows if may_use(row.queue)]) for worker, rows in self._cells
         )
 
+    async def of_all(self, driver: Driver) -> dict[str, float]:
+        """The same over every queue."""
+        return await self.times_slower(driver, lambda _queue: True)
+
     async def _read(self, driver: Driver) -> list[tuple[str, list[Numbers]]]:
         now = self._clock.now()
         entries = each_entry(driver, NUMBERS, now - _BACK, now + _AHEAD)

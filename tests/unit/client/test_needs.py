@@ -253,6 +253,64 @@ def test_a_schedule_that_is_late() -> None:
     assert found(schedules=[over]) == [], "no program declares it any more: it does not fire"
 
 
+def test_a_worker_that_is_slower_than_the_others() -> None:
+    workers = [worker("w-1"), worker("w-2", name="laptop")]
+    [need] = needs(HarborNow(at=NOW, workers=workers, slower={"w-1": 1.4, "w-2": 2.23, "gone": 9.0}))
+
+    assert (need.kind, need.level, need.text) == ("slow", "warn", "laptop is slow")
+    assert need.detail == "Its jobs take 2.2 times as long as on the others."
+    assert need.actions[0].view == "#/workers/w-2"
+
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("queues", "harbor", "text", "detail"),
+    [
+        (
+            [queue("mail", 12, 38 * SECOND, paused=True), queue("sms")],
+            QueueRules(),
+            "Nothing needs you yet",
+            "Mail is paused and 12 jobs wait in it, 1 queue keeps up, 0 workers are alive.",
+        ),
+        (
+            [queue("mail", 5, 7 * SECOND, rates=FALLING)],
+            QueueRules(),
+            "Nothing needs you yet",
+            "Mail grows, 0 workers are alive.",
+        ),
+        (
+            [queue("mail", 1, SECOND, rates=FALLING), queue("sms", paused=True)],
+            QueueRules(),
+            "All calm",
+            "2 queues keep up, 0 workers are alive.",
+        ),
+        (
+            [queue("mail", 1, SECOND)],
+            QueueRules(paused=True),
+            "Nothing needs you yet",
+            "The whole harbor is paused, 0 workers are alive.",
+        ),
+    ],
+)
+def test_calm_is_only_what_is_calm(
+    queues: list[QueueNow], harbor: QueueRules, text: str, detail: str
+) -> None:
+    now = HarborNow(at=NOW, queues=queues, harbor=harbor)
+
+    assert (verdict(now, []).text, verdict(now, []).detail) == (text, detail)
+
+
+def test_the_rest_is_not_called_calm_while_a_queue_is_paused_with_jobs() -> None:
+    queues = [queue("held", 1, SECOND, paused=True), queue("fine")]
+    now = HarborNow(at=NOW, queues=queues, workers=[worker()], schedules=[schedule(4 * MINUTE)])
+
+    assert verdict(now, needs(now)).detail == (
+        "Besides: held is paused and 1 job waits in it, 1 queue keeps up, 1 worker is alive."
+    )
+
+
 def test_they_come_in_the_order_of_repair_and_the_headline_counts_all() -> None:
     now = HarborNow(
         at=NOW,

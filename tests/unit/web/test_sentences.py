@@ -56,6 +56,7 @@ def worker(**values: Any) -> Any:
 # ------------------------------------------------------------------ queues
 
 LATE = {"ready": 5, "oldest_s": 60.0}
+GROWING = {"ready": 5, "oldest_s": 2.0, "arrived_per_s": 3.0, "done_per_s": 1.0}
 QUEUES: dict[str, list[dict[str, Any]]] = {
     "": [],
     "It keeps up.": [{}],
@@ -64,6 +65,11 @@ QUEUES: dict[str, list[dict[str, Any]]] = {
     "mail is paused.": [{"paused": True} | LATE],
     "mail, b fall behind. c is paused. The other 2 keep up.": [
         *(LATE, LATE | {"name": "b"}, {"name": "c", "paused": True}, {"name": "d"}, {"name": "e"})
+    ],
+    "mail grows. b is paused. The other one keeps up.": [
+        GROWING,
+        {"name": "b", "paused": True},
+        GROWING | {"name": "c", "oldest_s": 0.045, "ready": 1},
     ],
     "a, b, c and 2 more fall behind.": [LATE | {"name": name} for name in "abcde"],
 }
@@ -101,6 +107,9 @@ ONE_QUEUE: dict[str, dict[str, Any]] = {
         "max_running": 2,
         "running": 2,
     },
+    "5 jobs wait, the oldest for 2 s. 3.00 arrive a second, 1.00 are done: it grows.": GROWING,
+    "1 job waits, the oldest for 45 ms. 3.00 arrive a second, 1.00 are done: it keeps up.": GROWING
+    | {"ready": 1, "oldest_s": 0.045},
     "No job waits. 0.0 arrive a second, 0.0 are done: it keeps up.": {"arrived_per_s": 0, "done_per_s": 0},
 }
 

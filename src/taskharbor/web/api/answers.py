@@ -319,7 +319,7 @@ class FailureOut(View, frozen=True, kw_only=True):
     attempts: int
     """Attempts that failed for it, retried or not."""
     dead: int
-    """Of these, those that made a dead letter."""
+    """Its jobs that are dead now."""
     first_at: InstantText
     """When it was first seen, within the last seven days or the window."""
     last_at: InstantText
