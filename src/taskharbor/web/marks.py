@@ -15,6 +15,7 @@ from taskharbor.errors import TaskHarborError
 from taskharbor.model.clock import Clock
 from taskharbor.model.logbook import KEPT, MAX_ENTRIES, RELEASES, LogEntry
 from taskharbor.model.presence import WorkerInfo
+from taskharbor.model.queue import EVERY_QUEUE
 from taskharbor.web.audit_book import AuditBook, AuditRecord
 from taskharbor.web.auth import Principal
 
@@ -31,6 +32,8 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["release", "setting"]
     text: str
     by: str | None = None
+    queue: str | None = None
+    """Whose setting was changed; `*` for all queues."""
 
 
 class ReleaseBook:
@@ -110,6 +113,11 @@ class ChartMarks:
             await self._releases.write(new)
 
 
+def marks_for(marks: Sequence[Mark], queues: Sequence[str] | None) -> list[Mark]:
+    """The marks for a chart of these queues (None: of all): releases, and what changed for one of them."""
+    return [mark for mark in marks if queues is None or mark.queue in (None, EVERY_QUEUE, *queues)]
+
+
 def setting_marks(records: Sequence[tuple[datetime, AuditRecord]], principal: Principal) -> Iterator[Mark]:
     """The changes of settings among these, as far as the caller may see their queues."""
     for at, record in records:
@@ -118,12 +126,12 @@ def setting_marks(records: Sequence[tuple[datetime, AuditRecord]], principal: Pr
         if record.did in _SETTINGS and record.status < 300 and may_see:
             text = changed_text(what, record.before or {}, record.after or {})
             if text:
-                yield Mark(at=at, kind="setting", text=text, by=record.who)
+                yield Mark(at=at, kind="setting", text=text, by=record.who, queue=what)
 
 
 def changed_text(what: str, before: dict[str, Any], after: dict[str, Any]) -> str:
     """`mail max_running 40 → 20`, `mail paused`; empty if nothing differs."""
-    name = "harbor" if what == "*" else what
+    name = "harbor" if what == EVERY_QUEUE else what
     changes = [
         _change(key, before.get(key), value) for key, value in after.items() if before.get(key) != value
     ]

@@ -11,6 +11,7 @@ from taskharbor.drivers import connect
 from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.memory import MemoryDriver
+from taskharbor.model.clock import EPOCH
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.log_cells import Level, Numbers, packed
 from taskharbor.model.log_series import MINUTE, QUARTER, floor
@@ -20,7 +21,7 @@ from taskharbor.observe.logbook import LogReader
 from taskharbor.testing.clock import SimulatedClock
 from taskharbor.web.audit_book import AuditBook
 from taskharbor.web.auth import Principal
-from taskharbor.web.marks import ChartMarks, ReleaseBook, changed_text, setting_marks
+from taskharbor.web.marks import ChartMarks, Mark, ReleaseBook, changed_text, marks_for, setting_marks
 from taskharbor.web.queue_rates import ended_rates
 from taskharbor.web.series import TOTAL, SeriesReader
 
@@ -297,3 +298,11 @@ class NoLog:
 
     async def driver(self) -> "NoLog":
         return self
+
+
+def test_the_chart_of_a_queue_has_no_marks_of_others() -> None:
+    marks = [Mark(at=EPOCH, kind="release", text="r2")]
+    marks += [Mark(at=EPOCH, kind="setting", text="x", queue=name) for name in ("mail", "sms", "*")]
+
+    assert [mark.queue for mark in marks_for(marks, ["mail"])] == [None, "mail", "*"]
+    assert marks_for(marks, None) == marks

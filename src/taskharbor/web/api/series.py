@@ -10,7 +10,7 @@ from taskharbor.views import instant_text
 from taskharbor.web.api.answers import MarkOut, SeriesOut
 from taskharbor.web.api.schemas import SeriesQuery
 from taskharbor.web.endpoint import Operation
-from taskharbor.web.marks import Mark
+from taskharbor.web.marks import Mark, marks_for
 from taskharbor.web.reply import json_answer
 from taskharbor.web.request import Request
 from taskharbor.web.series import SeriesAnswer
@@ -29,7 +29,9 @@ async def series(request: Request) -> Response:
         return json_answer(_answer(found, [], is_kept=False))
     found = await reader.read(asked.window, now, by=asked.by, names=names, audience=request.principal.queues)
     service.marks.note(look.workers)
-    return json_answer(_answer(found, await service.marks.seen_by(request.principal), is_kept=True))
+    seen = await service.marks.seen_by(request.principal)
+    marks = marks_for(seen, names if asked.by == "queue" else None)
+    return json_answer(_answer(found, marks, is_kept=True))
 
 
 def _names(request: Request, asked: SeriesQuery) -> list[str] | None:
