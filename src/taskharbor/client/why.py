@@ -212,7 +212,9 @@ def _failed(at: Situation) -> Why:
         case "stalled":
             how = f"its worker fell silent or died {_times(job.stalls)}"
         case "error" | "timeout":
-            how = f"all {job.attempts} attempts are used up" if job.attempts > 1 else "its attempt failed"
+            again = " since it was retried" if _was_retried(job) else ""
+            many = f"all {job.attempts} attempts{again} are used up"
+            how = many if job.attempts > 1 else f"its attempt{again} failed"
         case "no_handler":
             how = "the worker had no handler for its type"
         case "invalid_payload":
@@ -422,6 +424,11 @@ def _at_most(count: int) -> str:
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
+
+
+def _was_retried(job: JobRecord) -> bool:
+    """Whether attempts failed before somebody retried the job: a retry counts from the beginning."""
+    return sum(attempt.outcome in ("retried", "failed") for attempt in job.history) > job.attempts
 
 
 def _ago(at: Situation, then: datetime | None) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from taskharbor.cli.commands.demo import _summary
 from taskharbor.cli.demo_jobs import DemoReport, ExpectedOutcomes, account
 from taskharbor.cli.demo_view import happening
 from taskharbor.model.job import JobRecord
@@ -80,7 +81,10 @@ def test_a_stopped_demo_may_leave_waiting_jobs_but_no_running_one() -> None:
     waiting = {**GOOD, "a": job("a", JobState.READY)}
     running = {**GOOD, "a": job("a", JobState.RUNNING)}
 
-    assert added_up(waiting, is_drained=False).is_balanced
+    stopped = added_up(waiting, is_drained=False)
+    assert stopped.is_balanced
+    assert list(_summary(stopped))[-1] == "every job ended as expected, except 1 that had not ended yet"
+    assert list(_summary(added_up(GOOD)))[-1] == "every job ended as expected"
     assert not added_up(running, is_drained=False).is_balanced
 
 

@@ -203,6 +203,17 @@ def test_a_failed_job_says_how_it_failed(fields: dict[str, Any], words: str) -> 
     assert answer.facts == ("last error: boom",)
 
 
+def test_attempts_before_a_retry_by_hand_are_not_mixed_with_those_since() -> None:
+    history = tuple(AttemptRecord(number, "w", NOW, NOW, "failed") for number in range(4))
+    two, one = (
+        job(JobState.FAILED, failed_at=NOW, failure_kind="error", attempts=attempts, history=history)
+        for attempts in (2, 1)
+    )
+
+    assert why(Situation(job=two, now=NOW)).text.endswith("all 2 attempts since it was retried are used up")
+    assert why(Situation(job=one, now=NOW)).text.endswith("its attempt since it was retried failed")
+
+
 def test_finished_jobs_say_so() -> None:
     assert reason(job(JobState.COMPLETED, finished_at=NOW)) is Reason.COMPLETED
     assert reason(job(JobState.CANCELLED, finished_at=NOW)) is Reason.CANCELLED

@@ -27,6 +27,7 @@ from taskharbor.errors import TaskHarborError
 from taskharbor.model.clock import SystemClock
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.family_steps import parent_of
+from taskharbor.model.state import TERMINAL
 from taskharbor.settings.store import store_url
 from taskharbor.worker.signals import stop_signals
 
@@ -315,7 +316,13 @@ def _summary(account: DemoReport) -> Iterator[str]:
         yield f"missing   {job_id}"
     for text in account.surprises:
         yield f"unexpected  {text}"
-    yield "every job ended as expected" if account.is_balanced else "NOT every job ended as expected"
+    open_jobs = sum(count for state, count in account.states.items() if state not in TERMINAL)
+    if not account.is_balanced:
+        yield "NOT every job ended as expected"
+    elif open_jobs:
+        yield f"every job ended as expected, except {open_jobs} that had not ended yet"
+    else:
+        yield "every job ended as expected"
 
 
 def _parts(parts: dict[str, int]) -> str:
