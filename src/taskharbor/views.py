@@ -86,7 +86,10 @@ class JobView(View, frozen=True, kw_only=True):
 
 
 class ListedJob(JobView, frozen=True, kw_only=True):
-    """A job in a list of the HTTP API."""
+    """A job in a list of the HTTP API.
+
+    `worker_id` runs it or ran it last. No store keeps who completed a job at the first attempt.
+    """
 
     cause: str | None
     """The cause of its last failure: failures that are alike have the same one."""
@@ -139,8 +142,10 @@ def job_view(job: JobRecord) -> JobView:
 
 
 def listed_job(job: JobRecord, args: str | None | UnsetType = UNSET) -> ListedJob:
-    cause = cause_of_job(job)
-    return ListedJob(**_job_fields(job), cause=None if cause is None else cause.id, args=args)
+    cause, fields = cause_of_job(job), _job_fields(job)
+    if job.worker_id is None and job.history:
+        fields["worker_id"] = job.history[-1].worker_id or None
+    return ListedJob(**fields, cause=None if cause is None else cause.id, args=args)
 
 
 def job_details(job: JobRecord, *, reveal: bool = False) -> JobDetails:

@@ -90,3 +90,19 @@ def test_what_is_not_understood_is_marked_and_nothing_is_sent(pages, watched):
     page.keyboard.press("Escape")
 
     expect(value_of(page, "Running at once")).to_contain_text("no limit")
+
+
+def test_rows_hold_still_when_a_queue_is_paused(pages, watched):
+    page = pages(watched.at("queues"))
+    calm(page)
+    names = page.locator("tbody [data-row]")
+    before = names.all_inner_texts()
+
+    page.get_by_role("button", name=f"Pause {before[0]}", exact=True).click()
+    expect(page.get_by_role("button", name=f"Resume {before[0]}", exact=True)).to_be_visible()
+    expect(page.locator(".lede")).to_contain_text("paused")
+    assert names.all_inner_texts() == before
+    page.get_by_role("button", name=f"Resume {before[0]}", exact=True).click()
+
+    expect(page.locator(".toast")).to_have_count(1)  # one Undo, for the newest change
+    assert names.all_inner_texts() == before

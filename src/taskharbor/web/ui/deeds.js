@@ -20,25 +20,26 @@ export const setPerson = (session) => { person = session; };
 /** What is drawn: the server refuses what a role may not do. */
 export const may = (what) => !person.read_only && (person.may ?? []).includes(what);
 
-/** Change a setting now, and offer to change it back. `done` is called after both. */
-export function change(words, act, undo, done = nothing) {
+/** Change a setting now, and offer to change it back. `done` is called after both; `of` is what was changed: its newest change can be undone. */
+export function change(words, act, undo, done = nothing, of) {
   const changed = (text, more) => { say(text, more); live.refresh(); done(); };
   return trying("Nothing was changed", async () => {
     await act();
-    changed(words, { undo: undo && (() => trying("It was not undone", async () => { await undo(); changed("Undone"); })) });
+    changed(words, { of, undo: undo && (() => trying("It was not undone", async () => { await undo(); changed("Undone"); })) });
   });
 }
 
 export function turnQueue({ name, paused }, done) {
   const [verb, back] = paused ? ["resume", "pause"] : ["pause", "resume"];
-  return change(`Queue ${name} ${paused ? "runs again" : "is paused"}`, () => api.post(["queues", name, verb]), () => api.post(["queues", name, back]), done);
+  return change(`Queue ${name} ${paused ? "runs again" : "is paused"}`, () => api.post(["queues", name, verb]), () => api.post(["queues", name, back]), done, name);
 }
 
 /** Retry one job now. Undo cancels it if it has not begun. */
 export const retryOne = (job, edit = {}, done = nothing) => trying("It was not retried", async () => {
   await api.post(`jobs/${job.id}/retry`, edit);
-  say(`${job.type} ${shortId(job.id)} runs again`, { undo: () => takeBack(job.id, done) });
+  const name = `${job.type} ${shortId(job.id)}`, toast = say(`${name} runs again`, { undo: () => takeBack(job.id, done) });
   done();
+  api.get(["jobs", job.id, "result"], { wait_s: 30 }).then(({ state, is_over: isOver }) => { if (isOver) { toast.change(`${name} is ${state}`); done(); } }, nothing);
 });
 
 /** Cancel a job that was just put in, unless it has begun. */

@@ -45,8 +45,8 @@ function Causes({ route, window }) {
         ${shown.map((item) => html`<${CauseRow} key=${item.cause} item=${item} isOpen=${item.cause === open} route=${route} window=${window} ask=${asked.ask}/>`)}</div>`
       : !isKept ? html`<${Empty} heading="This store keeps no history of failures" text="It has no logbook. Failed jobs are in the list of jobs." acts=${html`<${Button} href="#/jobs?q=state:failed">Failed jobs<//>`}/>`
       : queue || release ? html`<${Empty} heading="Nothing matches" text="No cause of this queue and release." acts=${html`<${Button} href="#/failures">Show all<//>`}/>`
-      : show !== "open" ? html`<${Empty} heading=${`No cause is ${show}`} text=${`A cause that you ${show === "muted" ? "mute" : "snooze"} is listed here, and can be opened again.`}/>`
-      : html`<${Empty} heading="Nothing failed" text=${`No attempt failed in ${SPANS[window]}. When one does, its cause appears here by itself.`}/>`}`}<//>`;
+      : show !== "open" ? html`<${Empty} heading=${`No cause is ${show}`} text="A cause that you mute or snooze is listed here."/>`
+      : html`<${Empty} heading="Nothing failed" text=${`No attempt failed in ${SPANS[window]}.`}/>`}`}<//>`;
 }
 
 function Filters({ route, items, sort }) {

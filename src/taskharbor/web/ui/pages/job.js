@@ -12,7 +12,7 @@ import { useAsk } from "../parts/data.js";
 import { html, useEffect, useRef, useState } from "../parts/html.js";
 import { Icon } from "../parts/icons.js";
 import { EditRetry } from "../parts/jobdialogs.js";
-import { ran } from "../parts/joblist.js";
+import { attempts, ran } from "../parts/joblist.js";
 import { attemptsOf, Life } from "../parts/life.js";
 import { Empty, Loading } from "../parts/notes.js";
 import { Asked, Facts, Head } from "../parts/page.js";
@@ -36,13 +36,13 @@ function Job({ route, api }) {
   useEvents("job_gone", (event) => { if (event.id === id) lose(id); });
   if (gone === id || (!job && asked.problem?.status === 404)) return html`<${NoJob}/>`;
   if (!job) return html`<${Asked} of=${asked} what="The job could not be loaded" rows=${10}/>`;
-  const attempts = attemptsOf(job), failures = attempts.filter((one) => one.error), isDone = job.state === "completed";
+  const all = attemptsOf(job), failures = all.filter((one) => one.error), isDone = job.state === "completed";
   const lately = html`<${Lately} job=${job}/>`;
   return html`<${JobHead} job=${job} api=${api} route=${route} again=${again}/>
     <div class="cols"><div>
       ${job.state === "running" && html`<${Lease} job=${job}/>`}
       <${Why} job=${job} why=${why.answer}/>
-      <${Life} job=${job} attempts=${attempts}/>
+      <${Life} job=${job} attempts=${all}/>
       ${failures.length > 0 && html`<${ErrorCard} attempts=${failures}/>`}
       <section class="two even"><${ValueCard} heading="Arguments" what="the arguments" value=${job.payload} base64=${job.payload_base64}/>
         ${isDone ? html`<${ValueCard} heading="Result" what="the result" value=${job.result} base64=${job.result_base64}/>` : lately}</section>
@@ -66,7 +66,7 @@ function JobHead({ job, api, route, again }) {
   useCommands([retry && ["Retry this job", retry, "r"], edit && ["Edit and retry this job", edit, "e"], cancel && ["Cancel this job", cancel, "c"],
     ...copies.map(([name, action]) => [`Copy as ${name}`, action, "", "copy"]), copyId, remove && ["Delete this job", remove]]);
   return html`<${Head} trail=${[["Jobs", "#/jobs"]]} here=${html`<span class="mono">${shortId(id)}</span>`} heading=${job.type} pill=${html`<${State} glyph=${stateOf(job)} pill/>`}
-    acts=${html`${retry && html`<${Button} look="main" onClick=${retry}>Retry<//><${Button} onClick=${edit}>Edit and retry…<//>`}${cancel && html`<${Button} onClick=${cancel}>Cancel<//>`}
+    acts=${html`${retry && html`<${Button} look=${job.state === "completed" ? "" : "main"} onClick=${retry}>Retry<//><${Button} onClick=${edit}>Edit and retry…<//>`}${cancel && html`<${Button} onClick=${cancel}>Cancel<//>`}
       <${Menu} label="Copy as" text="Copy as" items=${copies}/>
       <${Menu} label="More actions" icon="more" items=${[copyId.slice(0, 2), ["Jobs of this task", () => go(href("jobs", [], { q: `type:${job.type}` }))],
         ["Save as NDJSON", () => save(remover)], remove && ["Delete…", remove, "bad"]]}/>`}>
@@ -92,7 +92,7 @@ export function Why({ job, why }) {
   if (!why) return null;
   const isBad = job.state === "failed" || why.reason === "lease_over";
   return html`<div class=${`why${isBad ? " bad" : ""}`}><${Icon} glyph=${isBad ? "bad" : "help"} width=${1.5}/><div>
-    <p><b>${`It ${why.text}`.replace(/\.?$/, ".")}</b></p>
+    <p><b>${`It ${isOver(job) ? why.text.replace(/ \S+ ago/, "") : why.text}`.replace(/\.?$/, ".")}</b></p>
     ${why.facts.filter((fact) => !fact.startsWith("last error")).map((fact) => html`<p>${fact}</p>`)}
     ${cause && html`<p>${plural(cause.attempts, "attempt")} failed this way since ${cause.release && html`release <code>${cause.release}</code> at `}${time(cause.first_at, "min")}. ${" "}
       <a class="link" href=${href("failures", [cause.cause])}>Open the cause</a></p>`}
@@ -104,7 +104,7 @@ function Lately({ job }) {
   const { answer: data } = useAsk("jobs", { q: `type:${job.type} state:completed,failed`, sort: "-ended", limit: 50 });
   const runs = (data?.items ?? []).filter((one) => one.started_at && one.finished_at).reverse(), lengths = runs.map(ran), sorted = [...lengths].sort((a, b) => a - b);
   const longest = Math.max(...lengths, 0.001), good = runs.filter((one) => one.state === "completed").length;
-  const words = runs.length ? `${good} of the last ${runs.length} runs succeeded. Half took less than ${span(sorted[runs.length >> 1])}, the longest ${span(longest)}.` : "No run of this task has ended yet.";
+  const words = runs.length ? `${good} of the last ${runs.length} runs succeeded. Half took less than ${span(sorted[runs.length >> 1])}, the longest ${span(longest)}.` : "No run is known.";
   return html`<div class="card"><div class="sub"><h2>This task lately</h2>${data && html`<span class="dim">last ${plural(runs.length, "run")}</span>`}</div>${!data ? html`<${Loading} rows=${2}/>` : html`<div class="pad">
     ${runs.length > 0 && html`<svg width="100%" height="24" viewBox=${`0 0 ${Math.max(runs.length, 30) * 9} 24`} preserveAspectRatio="none" role="img" aria-label=${words}>
       ${runs.map((one, index) => { const tall = Math.max((lengths[index] / longest) * 22, 4); return html`<rect x=${index * 9} y=${24 - tall} width="7" height=${tall} rx="1.5" class=${one.state === "failed" ? "f-bad" : "f-ink"}/>`; })}</svg>`}
@@ -116,12 +116,11 @@ const instantFact = (word, at) => at && [word, html`${ago(at)}<br/><span class="
 function JobFacts({ job }) {
   useTick(1);
   const tags = (job.headers.tags ?? "").split(",").map((tag) => tag.trim()).filter(Boolean), trace = (job.headers.traceparent ?? "").split("-")[1];
-  const of = (count, most) => `${number(count)} of ${most === null ? "∞" : number(most)}`;
   const code = (word, text) => text && [word, html`<code>${text}</code>`], link = (text, ...place) => html`<a class="link" href=${href(...place)}>${text}</a>`;
   const groups = [
     [["Id", html`<code title=${job.id} class="cut blk">${job.id}</code>`], ["Queue", link(job.queue, "queues", [job.queue])],
       ["Priority", `${job.priority}, in lane ${job.requires}`], code("Key", job.key), code("Idempotency", job.idempotency_key), tags.length > 0 && ["Tags", tags.map((tag) => html`<span class="chip">${tag}</span> `)]],
-    [["Attempts", of(job.attempts, job.max_attempts)], ["Stalls", of(job.stalls, job.max_stalls)], ["Timeout", span(job.timeout_s)],
+    [["Attempts", attempts(job)], ["Stalls", `${job.stalls} of ${job.max_stalls ?? "∞"}`], ["Timeout", span(job.timeout_s)],
       ["Backoff", job.min_backoff_s !== null && `${span(job.min_backoff_s)} to ${span(job.max_backoff_s)}`], code("Fence", exact(job.fence))],
     (job.parent || job.children > 0) && [job.parent && ["Parent", link(html`<span class="mono">${shortId(job.parent)}</span>`, "workflows", [job.parent])],
       job.children > 0 && ["Children", link(`${number(job.children - job.open_children)} of ${number(job.children)} over`, "workflows", [job.id])]],

@@ -105,10 +105,10 @@ function Found({ list, q, count, onSearch, children }) {
     if (list.problem) return list.problem.status !== 422 && html`<${Trouble} problem=${list.problem} what="The jobs could not be listed" onAgain=${list.again}/>`;
     if (list.isLoading || list.isWalking) return html`<${Loading} rows=${8}/>${list.isWalking && html`<p class="dim gap1">${looked(list)}</p>`}`;
     return q ? html`<${Nothing} q=${q} list=${list} onSearch=${onSearch}/>`
-      : html`<${Empty} heading="No jobs yet" text="Put the first one in, and it appears here by itself." code=${["send_welcome.enqueue(user_id=7)"]}/>`;
+      : html`<${Empty} heading="No jobs yet" text="The first one appears here by itself." code=${["send_welcome.enqueue(user_id=7)"]}/>`;
   }
   const isSearch = list.lookedAt > list.jobs.length;
-  return html`<div class="card rel">${children}<div class="more"><span>${number(list.jobs.length)}${count && html` of <b class="soft">${counted(count)}</b>`}${isSearch ? ` · ${looked(list)}` : backTo(list, " · ")}</span>
+  return html`<div class="card rel">${children}<div class="more"><span>${number(list.jobs.length)}${count?.count >= list.jobs.length && html` of <b class="soft">${counted(count)}</b>`}${isSearch ? ` · ${looked(list)}` : backTo(list, " · ")}</span>
     ${list.cursor && html`<button class="end link" type="button" disabled=${list.isLoading} onClick=${list.older}>${list.isWalking ? "Looking…" : isSearch ? "Keep looking" : "Older"}</button>`}</div></div>`;
 }
 

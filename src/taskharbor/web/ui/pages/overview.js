@@ -9,7 +9,7 @@ import { html, useMemo } from "../parts/html.js";
 import { Icon } from "../parts/icons.js";
 import { Empty } from "../parts/notes.js";
 import { Asked, Cap, Head, List, Section } from "../parts/page.js";
-import { isLate, needsByQueue, QueueTable, worstFirst } from "../parts/queues.js";
+import { isLate, needsByQueue, QueueTable, useWorstFirst } from "../parts/queues.js";
 import { WINDOWS } from "../parts/shell.js";
 import { Shape } from "../parts/state.js";
 import { href } from "../route.js";
@@ -55,7 +55,7 @@ function Stats({ board: { queues, counts, slots, needs }, series }) {
   const last = series?.arrived.findLast((value) => value !== null);
   const failed = sum("failed_per_s"), ended = sum("done_per_s");
   const places = Object.values(slots ?? {}).reduce((total, slot) => total + slot.total, 0);
-  const oldest = queues.filter((queue) => !queue.paused && queue.oldest_s !== null).sort((a, b) => b.oldest_s - a.oldest_s)[0];
+  const oldest = queues.filter((queue) => queue.oldest_s !== null).sort((a, b) => b.oldest_s - a.oldest_s)[0];
   const share = failed && ended ? ` · ${percent(failed / (failed + ended), three)}` : "";
   return html`<dl class="stats">${[
     ["Arrived", ...rate(sum("arrived_per_s") ?? (last == null ? null : last / series.step_s)), "arrived", "ink"],
@@ -82,7 +82,7 @@ const fitting = (seconds) => WINDOWS.find(([, , size]) => size >= seconds)[0];
 function Waits({ board }) {
   const needs = needsByQueue(board);
   return html`<div class="col"><${Cap} heading="Oldest wait" note="log scale; the mark is the target"/>
-    <div class="card pad"><ul class="waits">${worstFirst(board).slice(0, 7).map((queue) => {
+    <div class="card pad"><ul class="waits">${useWorstFirst(board).slice(0, 7).map((queue) => {
       const { name, oldest_s: oldest, target_s: target } = queue, isNone = queue.paused || oldest === null;
       return html`<li key=${name}><a class="cut" href=${href("queues", [name])}>${name}</a>
         <${Bar} tone=${queue.paused ? "" : isLate(queue) ? "bad" : needs.has(name) || oldest > target / 2 ? "full" : "acc"} share=${isNone ? 0 : onLogScale(oldest)} target=${queue.paused || target == null ? null : onLogScale(target)}/>

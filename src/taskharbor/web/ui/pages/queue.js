@@ -9,6 +9,7 @@ import { Button } from "../parts/controls.js";
 import { useAsk } from "../parts/data.js";
 import { html } from "../parts/html.js";
 import { Empty } from "../parts/notes.js";
+import { attempts } from "../parts/joblist.js";
 import { Asked, Head, List, Section, Table } from "../parts/page.js";
 import { useCommands } from "../parts/palette.js";
 import { State } from "../parts/state.js";
@@ -26,7 +27,7 @@ export function QueuePage({ name, route }) {
   const queue = info.answer && { ...row, ...info.answer, name }, word = queue?.paused ? "Resume" : "Pause";
   const turn = () => turnQueue(queue, info.ask);
   useKeys({ Esc: () => go(href("queues")) });
-  useCommands([mayChange && queue && [`${word} this queue`, turn, "", "paused"]]);
+  useCommands([mayChange && queue && [`${word} this queue`, turn, "", !queue.paused && "paused"]]);
   return html`
     <${Head} trail=${[["Queues", href("queues")]]} here=${isHarbor ? "all" : name} heading=${isHarbor ? "All queues together" : name} pill=${queue?.paused && html`<${State} glyph="paused" pill/>`}
       lede=${queue?.text}
@@ -70,6 +71,6 @@ function AtWork({ name }) {
 function WhoWaits({ name, queue }) {
   const q = `queue:${name} state:ready`, { answer: data } = useAsk("jobs", { q, sort: "seq", limit: 10, args: true }, { every: 5 });
   return data?.items.length > 0 && html`<${Section} heading="Who waits" note="the oldest first" end=${html`<a class="link" href=${href("jobs", [], { q })}>All ${number(queue.ready)}</a>`}>
-    <${Table} rows=${data.items} columns=${[["Job", "cut tyc", JobCell], ["Priority", "num hide", (job) => job.priority], ["Attempt", "num hide", (job) => `${job.attempts} of ${job.max_attempts ?? "∞"}`],
+    <${Table} rows=${data.items} columns=${[["Job", "cut tyc", JobCell], ["Priority", "num hide", (job) => job.priority], ["Attempt", "num hide", attempts],
       ["Waits", "num whc", (job) => html`<span title=${instant(job.run_at ?? job.created_at)}>${span(secondsSince(job.run_at ?? job.created_at))}</span>`], ["Id", "num mono dim hide", (job) => shortId(job.id)]]}/><//>`;
 }

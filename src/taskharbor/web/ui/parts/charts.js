@@ -110,6 +110,7 @@ function Plot({ at, count, lines, columns, marks, label, onWindow }) {
   }
   const index = cursor !== null && cursor < count ? cursor : null;
   const levels = ticks(Math.max(...lines.map((one) => most(one.values))));
+  const ends = [0, 0]; // of the texts in both rows above the chart
   const x = (position) => LEFT + (position * (width - LEFT)) / Math.max(count - 1, 1);
   const y = (value) => GROUND - (value / levels.at(-1)) * (GROUND - TOP);
   const indexAt = (event) => {
@@ -129,7 +130,7 @@ function Plot({ at, count, lines, columns, marks, label, onWindow }) {
       <${Below} ...${columns} x=${x} width=${width} count=${count}/>
       ${hours(count, at, width).map(([position, anchor, text]) => html`<text x=${x(position)} y="248" text-anchor=${anchor}>${text}</text>`)}
       ${lines.map((one) => html`<${Line} ...${one} isFilled=${one.isFilled ?? false} of=${paths(one.values, x, y, GROUND)}/>`)}
-      ${marks.map((mark, position) => html`<${Mark} key=${mark.at + mark.text} mark=${mark} at=${at} count=${count} x=${x} width=${width} row=${position % 2}/>`)}
+      ${marks.map((mark) => markAt(mark, at, count, x, width, ends))}
       ${from !== null && index !== null && html`<rect x=${Math.min(x(from), x(index))} y=${TOP} width=${Math.abs(x(index) - x(from))} height=${GROUND - TOP} class="f-acc wash"/>`}
       ${index !== null && html`<line x1=${x(index)} x2=${x(index)} y1=${TOP} y2=${FLOOR} class="s-ink"/>`}
     </svg>
@@ -145,13 +146,14 @@ function Below({ values, tone, x, width, count }) {
     })}`;
 }
 
-/** A release, or a changed setting and by whom. */
-function Mark({ mark, at, count, x, width, row }) {
-  const first = at(0).getTime(), share = (Date.parse(mark.at) - first) / (at(count - 1) - first);
+/** A release, or a changed setting and by whom; a text that would lie on another one is left out. */
+function markAt({ at: instant, kind, text, by }, at, count, x, width, ends) {
+  const first = at(0).getTime(), share = (Date.parse(instant) - first) / (at(count - 1) - first);
   if (!(share >= 0 && share <= 1)) return null;
-  const place = tenth(x(share * (count - 1))), isRight = place > width - 150;
-  return html`<line x1=${place} x2=${place} y1="6" y2=${FLOOR} class="mark"/><text class="flag wide" x=${isRight ? place - 5 : place + 5} y=${10 + row * 12}
-    text-anchor=${isRight ? "end" : "start"}>${mark.kind === "release" && "release "}${mark.text}${mark.by && `, ${mark.by}`}</text>`;
+  const place = tenth(x(share * (count - 1))), words = (kind === "release" ? "release " : "") + text + (by ? `, ${by}` : ""), wide = words.length * 7;
+  const from = place + 5 + wide > width ? place - 5 - wide : place + 5, row = ends.findIndex((end) => from > end);
+  if (row >= 0) ends[row] = from + wide;
+  return html`<line x1=${place} x2=${place} y1="6" y2=${FLOOR} class="mark"/>${row >= 0 && html`<text class="flag wide" x=${from} y=${10 + row * 12}>${words}</text>`}`;
 }
 
 /** Three to five instants below a chart. */

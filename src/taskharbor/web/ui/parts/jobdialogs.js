@@ -71,7 +71,7 @@ export const SearchHelp = ({ known, onClose }) => html`<${Dialog} label="Search 
     A word alone is looked for in tasks, errors, keys, arguments and ids.</p>
   <pre class="gap1 pre">state:failed queue:mail,push type:send_* error:"timed out" args.user.id:42 ended:${"<"}1h -type:healthcheck</pre>
   <ul class="lines gap1">${Object.entries(known.fields).map(([name, hint]) => html`<li><code class="fix">${name}</code><span class="soft">${hint}</span></li>`)}</ul>
-  <p class="soft gap1">Ids, queues and states are looked up. Everything else is walked from the newest job back, a bounded number at a time: to find jobs by a value at once, give them a <code>key</code> or an id of your own.</p>
+  <p class="soft gap1">Only ids, queues and states are looked up: to find jobs by a value, give them an id of your own.</p>
   <div class="acts gap2"><${Button} onClick=${onClose}>Close<//></div></div><//>`;
 
 export function SaveView({ onSave, onClose }) {

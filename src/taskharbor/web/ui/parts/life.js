@@ -1,6 +1,6 @@
 /** The life of a job to scale: when it waited, ran, failed, fell silent. */
 
-import { capital, clock, exact, measured, plural, short, span, time } from "../format.js";
+import { capital, clock, exact, measured, NONE, plural, short, span, time } from "../format.js";
 import { html } from "./html.js";
 import { Cells, Heads, Section } from "./page.js";
 import { State } from "./state.js";
@@ -51,7 +51,7 @@ function Box({ attempt, x, next }) {
 
 const ATTEMPTS = [
   ["#", "num w30", (one) => one.number], ["Outcome", "", (one) => { const [shape, word, tone] = outcomeOf(one); return html`<${State} glyph=${shape} word=${word} tone=${tone}/>`; }],
-  ["Error", "soft hide", errorName], ["Worker", "soft hide", (one) => one.worker_id], ["Ran", "num nowrap", (one) => measured(lasted(one))],
+  ["Error", "soft hide", errorName], ["Worker", "soft hide", (one) => one.worker_id ?? NONE], ["Ran", "num nowrap", (one) => measured(lasted(one))],
   ["Ended", "num hide soft", (one) => time(one.ended_at)], ["Fence", "num hide", (one) => html`<code class="dim">${exact(one.fence)}</code>`],
 ];
 

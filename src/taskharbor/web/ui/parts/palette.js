@@ -30,7 +30,7 @@ function everything(onKeys) {
   return [
     ...commands.flatMap((list) => list.current.filter(Boolean)),
     ...PLACES.map(([place, word, key]) => [`Go to ${word.toLowerCase()}`, () => go(href(place)), `g ${key}`, place]),
-    ...(may("configure") ? ofQueues((queue, name) => [`${queue.paused ? "Resume" : "Pause"} queue ${name}`, () => turnQueue(queue), "", "paused"]) : []),
+    ...(may("configure") ? ofQueues((queue, name) => [`${queue.paused ? "Resume" : "Pause"} queue ${name}`, () => turnQueue(queue), "", !queue.paused && "paused"]) : []),
     ...ofQueues((queue, name) => [`Open queue ${name}`, () => go(href("queues", [name])), "", "queues"]),
     ...ofQueues((queue, name) => [`Jobs of queue ${name}`, () => go(href("jobs", [], { q: `queue:${name}` })), "", "jobs"]),
     ["Failed jobs", () => go("#/jobs?q=state:failed"), "", "jobs"],

@@ -1,29 +1,27 @@
-/** Queues as rows, on the overview and on their own page. Worst first, and rows change places only when a queue changes its rank. */
+/** Queues as rows, on the overview and on their own page. Worst first as of the first look. */
 
 import { NONE, number, perSecond, span } from "../format.js";
 import { href } from "../route.js";
 import { Bar, Spark } from "./charts.js";
-import { html } from "./html.js";
+import { html, useRef } from "./html.js";
 import { Icon } from "./icons.js";
 import { dim, Table } from "./page.js";
 import { Shape } from "./state.js";
 
-/** 0 is worst. The exact wait does not count, so that the table holds still. */
-function rank(queue, need) {
-  if (need) return need.level === "bad" ? 0 : 1;
-  if (queue.paused) return 5;
-  if (isLate(queue)) return 2;
-  return queue.ready + queue.running > 0 ? 3 : 4;
-}
+/** 0 is worst. */
+const rank = (queue, need) => (need ? +(need.level !== "bad") : queue.paused ? 5 : isLate(queue) ? 2 : queue.ready + queue.running ? 3 : 4);
 
 export const isLate = (queue) => queue.target_s != null && queue.oldest_s > queue.target_s;
 
 export const needsByQueue = (board) =>
   new Map([...(board.needs ?? [])].reverse().filter((need) => need.queue).map((need) => [need.queue, need]));
 
-export function worstFirst(board) {
-  const needs = needsByQueue(board);
-  return [...board.queues].sort((a, b) => rank(a, needs.get(a.name)) - rank(b, needs.get(b.name)) || a.name.localeCompare(b.name));
+/** Rows hold still while a page is open: one that moves puts another queue's button under the pointer. New queues come last. */
+export function useWorstFirst(board) {
+  const needs = needsByQueue(board), ranks = useRef({}), rankOf = (queue) => (ranks.current[queue.name] ??= ranks.isOld ? 6 : rank(queue, needs.get(queue.name)));
+  const rows = [...board.queues].sort((a, b) => rankOf(a) - rankOf(b) || a.name.localeCompare(b.name));
+  ranks.isOld = true;
+  return rows;
 }
 
 /** When it will have nothing left, in words. */
@@ -31,7 +29,7 @@ function emptyIn(queue) {
   if (queue.paused) return "paused";
   if (queue.ready === 0 || (queue.empty_in_s ?? 1) < 1) return "now";
   if (queue.empty_in_s != null) return span(queue.empty_in_s);
-  if (queue.arrived_per_s == null || queue.done_per_s == null) return NONE;
+  if (queue.arrived_per_s == null || queue.done_per_s == null || queue.oldest_s < queue.target_s / 10) return NONE;
   return queue.done_per_s === 0 ? "never" : "growing";
 }
 
@@ -50,7 +48,7 @@ const QueueSign = ({ queue, need }) => (queue.paused ? html`<span class="st paus
 export function QueueTable({ board, series, window, most, more = [] }) {
   const needs = needsByQueue(board), waiting = new Map(series?.series.map((one) => [one.name, one.waiting]));
   const toneOf = (queue) => ({ bad: "bad", warn: "warn" }[needs.get(queue.name)?.level] ?? (queue.paused ? "ink" : "acc"));
-  return html`<${Table} id=${(queue) => queue.name} rows=${worstFirst(board).slice(0, most)} columns=${[
+  return html`<${Table} id=${(queue) => queue.name} rows=${useWorstFirst(board).slice(0, most)} columns=${[
     ["Queue", "", (queue) => html`<span class="row"><a class="strong cut" data-row href=${href("queues", [queue.name])}>${queue.name}</a><${QueueSign} queue=${queue} need=${needs.get(queue.name)}/></span>`],
     ["Ready", "num", (queue) => html`${number(queue.ready)}<span class="tag"> ready</span>`],
     ["", "narrow left dim", (queue) => `${perSecond(queue.arrived_per_s)} in, ${perSecond(queue.done_per_s)} done /s`],

@@ -21,10 +21,10 @@ const changed = (next) => { toasts = next; toastListeners.forEach((listener) => 
 
 export function say(text, more = {}) {
   const id = lastId += 1;
-  const show = (words, { undo, now, endsAt } = {}) => {
-    const made = { id, text: words, undo, now, endsAt, holdMs: endsAt - clock.now(), dueAt: endsAt ? Infinity : performance.now() + (undo ? UNDO_MS : NOTE_MS) };
+  const show = (words, { of, undo, now, endsAt } = {}) => {
+    const made = { id, of, text: words, undo, now, endsAt, holdMs: endsAt - clock.now(), dueAt: endsAt ? Infinity : performance.now() + (undo ? UNDO_MS : NOTE_MS) };
     // In its place; a held deed leaves by itself only when something has replaced its words.
-    changed(toasts.some((one) => one.id === id) ? toasts.map((one) => (one.id === id ? made : one)) : [...toasts.slice(1 - MOST_TOASTS), made]);
+    changed(toasts.some((one) => one.id === id) ? toasts.map((one) => (one.id === id ? made : one)) : [...toasts.filter((one) => !of || one.of !== of).slice(1 - MOST_TOASTS), made]);
   };
   show(text, more);
   return { change: show, close: () => changed(toasts.filter((one) => one.id !== id)) };
