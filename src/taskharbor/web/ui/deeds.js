@@ -39,7 +39,7 @@ export const retryOne = (job, edit = {}, done = nothing) => trying("It was not r
   await api.post(`jobs/${job.id}/retry`, edit);
   const name = `${job.type} ${shortId(job.id)}`, toast = say(`${name} runs again`, { undo: () => takeBack(job.id, done) });
   done();
-  api.get(["jobs", job.id, "result"], { wait_s: 30 }).then(({ state, is_over: isOver }) => { if (isOver) { toast.change(`${name} is ${state}`); done(); } }, nothing);
+  api.get(["jobs", job.id, "result"], { wait_s: 30 }).then(({ state }) => { if (["completed", "failed"].includes(state)) { toast.change(`${name} is ${state}`); done(); } }, nothing);
 });
 
 /** Cancel a job that was just put in, unless it has begun. */
