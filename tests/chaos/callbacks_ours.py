@@ -98,7 +98,7 @@ class Ours:
 
     async def looked_at(self, runs: Sequence[int], children: int) -> list[str]:
         """Each group is completed and has counted every child once; its callback started once, but for
-        starts whose lease expired."""
+        starts whose lease expired, and claims ahead that were given back."""
         complaints = []
         for run in runs:
             root = self._roots[run]
@@ -108,8 +108,10 @@ class Ours:
                 complaints.append(f"run {run}: its group is {group.state}, its members are {members.state}")
             if counts is None or (counts.total, counts.open, counts.failed) != (children, 0, 0):
                 complaints.append(f"run {run}: its members count {counts}")
-            if callback.starts != callback.stalls + 1:
-                complaints.append(f"run {run}: {callback.starts} starts, {callback.stalls} expired leases")
+            released = sum(attempt.outcome == "released" for attempt in callback.history)
+            if callback.starts != 1 + callback.stalls + released:
+                why = f"{callback.stalls} expired leases, {released} releases"
+                complaints.append(f"run {run}: {callback.starts} starts, {why}")
         return complaints
 
     async def _settled(self, root: str) -> list[JobRecord]:
