@@ -57,6 +57,8 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._lines: set[_Line] = set()
         self.cuts: list[Cut] = []
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._is_over = False
         self.requests: Counter[str] = Counter()
         self.refuses = False
         """New connections are reset at once."""
@@ -78,9 +80,13 @@ class Proxy:
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
+        self._is_over = True
         self.reset_all()
         for line in list(self._lines):
             await line.ended()
+        for writer in self._writers:  # one that was only closed stays open while it has unsent bytes
+            writer.transport.abort()
+        await asyncio.sleep(0)
 
     # ------------------------------------------------------------------ misbehaviour
 
@@ -127,11 +133,17 @@ class Proxy:
         if self.refuses:
             _reset(writer)
             return
+        self._writers.add(writer)
         try:
             there = await asyncio.open_connection("127.0.0.1", self.target_port)
         except OSError:
             _reset(writer)
             return
+        if self._is_over:
+            for stream in (writer, there[1]):
+                stream.transport.abort()
+            return
+        self._writers.add(there[1])
         line = _Line(self, self._framing(), (reader, writer), there)
         self._lines.add(line)
         try:
