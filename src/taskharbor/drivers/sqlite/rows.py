@@ -219,7 +219,7 @@ def _add_history(values: dict[str, Any], row: Row) -> None:
 def past_of(columns: Sequence[Any]) -> dict[str, Any]:
     """What the columns `attempts` to `history` of job_history say of a running job; nothing on its first run.
 
-    Left out is what a claim has cleared or written anew, and `update_rule`, which only a blocked job has.
+    Left out is what a claim has cleared or replaced, and `update_rule`, which only a blocked job has.
     """
     attempts, stalls, starts, run_at, last_error, failed_at, failure_kind, history = columns
     if attempts is None:
