@@ -11,7 +11,7 @@ Needs an NVIDIA driver (libcuda.so.1), Python 3.11 or newer, what taskharbor nee
 PyTorch when it is installed and the driver alone when it is not; compiles nothing. On a machine without a
 package index, bring the packages along, made for the Python of that machine:
 
-    pip install --target build/gpu-site msgspec cronsim typer rich nvidia-ml-py
+    pip install --target build/gpu-site -c constraints.txt msgspec cronsim typer rich nvidia-ml-py
     PYTHONPATH=src:build/gpu-site python tools/try_gpu.py
 """
 
