@@ -13,7 +13,10 @@ from taskharbor.drivers import families, family_enqueue, family_verbs
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.loading import connect
 from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.testing.simulator.families import family_world
+from taskharbor.drivers.messages import Claim
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.settlement import Ack, Fail
+from taskharbor.testing.simulator.families import LEASE, _World, family_world
 from tests.property import test_the_model_finds_family_bugs as bugs
 from tests.property.test_drivers_match_the_model import STORES
 
@@ -89,6 +92,28 @@ def _hold(name: str, folder: Path, seeds: int) -> None:
 async def _has_workflows(driver: Driver) -> bool:
     async with driver:
         return driver.capabilities.workflows
+
+
+def test_a_run_that_lost_its_lease_is_not_blamed_for_a_stop() -> None:
+    """Its job was run again and completed, and then its parent was stopped."""
+
+    async def blamed() -> list[str]:
+        async with MemoryDriver() as driver:
+            world = _World(driver, Entropy(1), deaths=0.0)
+            root = world._job("root", done_by="children", fail_fast=True)
+            kids = [world._job(kind, parent=root.id) for kind in ("plain", "broken")]
+            await driver.enqueue([root, *kids], now=world.now)
+            claim = Claim(queues=("left", "right"), worker_id="w", limit=2, lease_for=LEASE)
+            stale = {job.type: job for job in (await driver.reserve(claim, now=world.now)).jobs}
+            world.now += LEASE
+            await driver.reclaim(now=world.now)
+            again = {job.type: job for job in (await driver.reserve(claim, now=world.now)).jobs}
+            await driver.settle([Ack(again["plain"].lease)], now=world.now)
+            await driver.settle([Fail(again["broken"].lease, "broken")], now=world.now)
+            await world._check_start(driver, stale["plain"])
+            return world.verdict.violations
+
+    assert asyncio.run(blamed()) == []
 
 
 @pytest.mark.more("they test the rules, not the product")

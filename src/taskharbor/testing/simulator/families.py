@@ -308,13 +308,13 @@ class _World:
         if bonds.parent is not None:
             [parent, own] = await driver.get([bonds.parent, job.id], now=self.now, payloads=False)
             # Its lease may have run out meanwhile, and another worker may have ended it.
-            is_held = own is not None and own.state is JobState.RUNNING and own.fence == job.fence
-            if is_held and parent is not None and parent.state.is_terminal:
+            if _holds(own, job) and parent is not None and parent.state.is_terminal:
                 self.blame("F3", f"{job.id} started, and its parent is over")
             stopping = parent.family.stopping if parent is not None and parent.family is not None else None
             # Its stop may have come between the claim and this look; then it is asked to stop.
             [fresh] = await driver.get([job.id], now=self.now, payloads=False)
-            if stopping and bonds.when == "success" and fresh is not None and not fresh.cancel_requested:
+            is_asked = fresh is not None and fresh.cancel_requested
+            if stopping and bonds.when == "success" and _holds(fresh, job) and not is_asked:
                 self.blame("F2", f"{job.id} started although its parent is being stopped: {stopping}")
 
     async def judged(self) -> FamilyVerdict:
@@ -353,3 +353,8 @@ class _World:
         sent = self._events.get(job.id)
         if sent is not None and (job.state, job.result) != (JobState.COMPLETED, sent):
             self.blame("F9", f"event {job.id} was accepted, and is {job.state} ({job.failure_kind})")
+
+
+def _holds(record: JobRecord | None, claimed: JobRecord) -> bool:
+    """Whether the job still runs as it was claimed."""
+    return record is not None and record.state is JobState.RUNNING and record.fence == claimed.fence
