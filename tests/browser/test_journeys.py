@@ -24,13 +24,38 @@ def test_from_the_overview_to_a_traceback(pages, server):
     page.keyboard.press("Enter")
     page.keyboard.press("Escape")
     page.keyboard.press("Escape")
-    page.locator(".jobs tbody tr").first.wait_for()
+    page.locator("section[aria-busy=false] .jobs tbody tr").first.wait_for()
     page.keyboard.press("j")
     page.keyboard.press("Enter")
 
     expect(page.locator(".trace em")).to_contain_text("TimeoutError: timed out")
     expect(page.locator(".trace .mine b").last).to_have_text("connect")
     assert "state%3Afailed" not in page.url
+
+
+def test_keys_leave_the_rows_of_the_search_before_alone(pages, server):
+    page = pages(server.at("jobs"))
+    page.wait_for_selector(".jobs tbody tr")
+    asked = []
+    page.route(re.compile(r"/api/jobs\?.*q=state"), lambda route: asked.append(route))
+
+    page.locator("#q").fill("state:failed type:send_welcome ")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    page.locator("section[aria-busy=true] .jobs tbody tr").first.wait_for()
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.keyboard.press("x")
+    expect(page.locator("section[aria-busy=true] .jobs tbody tr").first).to_be_visible()
+    expect(page.locator(".jobs tr.on")).to_have_count(0)
+    for route in asked:
+        route.continue_()
+    page.locator("section[aria-busy=false] .jobs tbody tr").first.wait_for()
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+
+    expect(page.locator(".trace em")).to_contain_text("TimeoutError: timed out")
 
 
 def test_words_that_come_faster_than_the_page_is_drawn_are_all_kept(pages, server):

@@ -22,8 +22,8 @@ export function Audit() {
   const undo = (entry) => trying("It was not undone", async () => { await api.post(["audit", entry.request_id, "undo"]); say(`Undone: ${sentence(entry)}`); live.refresh(); }).then(again);
   const more = () => trying("No older ones were found", async () => add([...older, await api.get("audit", { limit: 50, before: next })]));
   return html`<section><${Asked} of=${asked}>${({ is_kept: isKept, items }) => html`<${Cap} heading="What people changed" note="the newest first, for 90 days" end=${html`<${Button} look="bare" onClick=${again}>Refresh<//>`}/>
-    ${isKept === false ? html`<${Empty} heading="This store keeps no audit log" text="It has no logbook. The server still writes changes to its log, under taskharbor.audit."/>`
-      : items.length === 0 ? html`<${Empty} heading="Nobody has changed anything" text="Retries, cancels, settings and schedules that people change are listed here."/>` : html`<${Table} look="audit" id=${(entry) => entry.request_id + entry.at} rows=${pages.flatMap((page) => page.items)} columns=${[
+    ${isKept === false ? html`<${Empty} heading="This store keeps no audit log" text="It has no logbook. Changes are in the server's log, under taskharbor.audit."/>`
+      : items.length === 0 ? html`<${Empty} heading="Nobody has changed anything" text="What people change is listed here."/>` : html`<${Table} look="audit" id=${(entry) => entry.request_id + entry.at} rows=${pages.flatMap((page) => page.items)} columns=${[
         ["When", "whc nowrap", (entry) => html`<${Ago} at=${entry.at}/>`],
         ["Who", "stc", (entry) => html`<span class="strong">${entry.who}</span> ${dim(entry.role)}`],
         ["Did", "tyc", (entry) => html`<span class="row"><span class="nowrap">${entry.text}</span> ${what(entry.what)}${entry.status >= 400 && html`<span class="st failed">refused, ${entry.status}</span>`}</span>`],

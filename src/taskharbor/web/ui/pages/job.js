@@ -24,7 +24,7 @@ import { go, href } from "../route.js";
 
 export const jobPage = { Page: Job, title: (route) => `Job ${shortId(route.path[0])}` };
 
-export const NoJob = () => html`<${Empty} heading="No job has this id" text="It may have been deleted when its time was over, or it is in a queue that your token may not see." acts=${html`<${Button} href="#/jobs">All jobs<//>`}/>`;
+export const NoJob = () => html`<${Empty} heading="No job has this id" text="It may have been deleted, or your token may not see its queue." acts=${html`<${Button} href="#/jobs">All jobs<//>`}/>`;
 
 function Job({ route, api }) {
   const id = route.path[0], asked = useAsk(["jobs", id]), job = asked.answer;

@@ -62,7 +62,7 @@ function Jobs({ route }) {
     <${SearchField} q=${q} onSearch=${search} known=${known} problem=${list.problem?.status === 422 && list.problem} views=${views} onHelp=${() => show("help")} onDropView=${(name) => setViews(without(name))}/>
     <div class="tabrow"><${StateTabs} q=${q} board=${board} sort=${sort}/><a class="end link nowrap" href="#/workflows">Workflows</a>
       ${list.fresh > 0 && html`<button class="pillnew" type="button" onClick=${list.showNew}>${list.fresh > 49 ? "50+" : number(list.fresh)} new</button>`}</div>
-    <section class="flush"><${Found} list=${list} q=${q} count=${count} onSearch=${search}>
+    <section class="flush" aria-busy=${list.isOld}><${Found} list=${list} q=${q} count=${count} onSearch=${search}>
       ${(selected.length > 0 || isAll) && html`<${BulkBar} jobs=${selected} q=${q} isAll=${isAll} count=${count} onAll=${() => all(true)} onClear=${clear} onDone=${list.again}/>`}
       <${JobTable} jobs=${list.jobs} picked=${picked} at=${at} fresh=${list.changed} mayPick=${mayPick} onPick=${onPick} onPoint=${point}/><//></section>
     <p class="foot-keys">${KEYS.filter(([, word]) => mayPick || !["select", "retry", "cancel"].includes(word)).map(([keys, word]) => html`<span>${keys.split(" ").map((key) => html`<kbd>${key}</kbd>`)} ${word}</span>`)}</p>
@@ -129,16 +129,16 @@ function Nothing({ q, list, onSearch }) {
     ${list.cursor && html`<${Button} onClick=${list.older}>Keep looking<//>`}<${Button} look="bare" onClick=${() => onSearch("")}>Clear all<//>`}/>`;
 }
 
-/** j, k, x, r, c, y: on the row that has the focus. */
+/** j, k, x, r, c, y: on the row that has the focus; never on one of the search before. */
 function useJobKeys({ list, at, picked, onPick, clear }) {
-  const index = list.jobs.findIndex((one) => one.id === at), job = list.jobs[index];
+  const jobs = list.isOld ? [] : list.jobs, index = jobs.findIndex((job) => job.id === at), job = jobs[index];
   const move = (by) => {
-    const next = list.jobs[Math.min(Math.max(index + by, 0), list.jobs.length - 1)];
+    const next = jobs[Math.min(Math.max(index + by, 0), jobs.length - 1)];
     if (next) document.querySelector(`tr[data-id="${CSS.escape(next.id)}"] a`)?.focus();
   };
   const on = (what, action) => () => (job && (!what || may(what)) ? action() : false);
   useKeys({
-    j: () => move(1), k: () => move(-1), x: () => at && onPick(at, false), "Shift x": () => at && onPick(at, true),
+    j: () => move(1), k: () => move(-1), x: on("", () => onPick(at, false)), "Shift x": on("", () => onPick(at, true)),
     Enter: on("", () => go(href("jobs", [at]))), Esc: () => (picked.size ? clear() : false),
     r: on("retry", () => retryOne(job, {}, list.again)), c: on("cancel", () => hold({ action: "cancel", ids: [at] }, list.again)),
     e: on("retry", () => go(href("jobs", [at], { edit: "1" }))), y: on("", () => copy(at, "the id")),

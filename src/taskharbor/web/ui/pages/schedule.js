@@ -38,7 +38,7 @@ export function SchedulePage({ name }) {
 const MISFIRES = { latest: "only the latest runs", skip: "are skipped", all: "all run" };
 
 function scheduleLede(item) {
-  if (item.paused) return "Paused: it makes no job until it is resumed. “Run now” still works.";
+  if (item.paused) return "Paused: it makes no job. “Run now” still works.";
   if (item.is_undeclared) return "No live program declares it any more, so it makes no job.";
   const last = lastState(item) === "failed" ? " Its last run failed." : "", next = ago(item.next_tick_at);
   if (!item.next_tick_at) return `It has no next time.${last}`;

@@ -14,28 +14,27 @@ export function useJobs(q, sort) {
   const [state, become] = useState(NOTHING);
   const question = useRef(0), ids = useRef([]), head = useRef(null), headAt = useRef(0), timer = useRef(null);
   ids.current = state.jobs.map((job) => job.id);
-  const query = { q, sort, limit: PAGE, args: true };
+  const query = { q, sort, limit: PAGE, args: true }, of = q + sort;
 
   /** Ask from `cursor` on, until a page is full, nothing is left, or 5 s have passed. */
   const walk = useCallback(async (cursor, before) => {
     const number = question.current += 1, until = performance.now() + WALK_MS;
-    const isOld = () => number !== question.current;
     let jobs = before.jobs, lookedAt = before.lookedAt, wanted = jobs.length + PAGE;
     become((now) => ({ ...now, isLoading: true, fresh: cursor ? now.fresh : 0 }));
     try {
       do {
         const page = await api.get("jobs", { ...query, limit: wanted - jobs.length, cursor });
-        if (isOld()) return;
+        if (number !== question.current) return;
         const seen = new Set(jobs.map((job) => job.id));
         jobs = [...jobs, ...page.items.filter((job) => !seen.has(job.id))];
         lookedAt += page.is_all === false ? page.looked_at ?? 0 : 0;
         cursor = page.next_cursor;
         const isWalking = Boolean(cursor) && jobs.length < wanted && performance.now() < until;
-        become((now) => ({ ...now, jobs, cursor, lookedAt, backTo: page.looked_back_to ?? null, problem: null, isLoading: isWalking, isWalking }));
+        become((now) => ({ ...now, of, jobs, cursor, lookedAt, backTo: page.looked_back_to ?? null, problem: null, isLoading: isWalking, isWalking }));
         if (!isWalking) return;
       } while (cursor);
     } catch (problem) {
-      if (!isOld()) become((now) => ({ ...now, problem, isLoading: false, isWalking: false, ...(problem.status === 422 && { jobs: [], cursor: null }) }));
+      if (number === question.current) become((now) => ({ ...now, problem, isLoading: false, isWalking: false, ...(now.of !== of && { of, jobs: [], cursor: null }) }));
     }
   }, [q, sort]);
 
@@ -86,11 +85,11 @@ export function useJobs(q, sort) {
   const showNew = () => {
     question.current += 1;
     const page = head.current;
-    if (page) become((now) => ({ ...NOTHING, jobs: page.items, cursor: page.next_cursor, isLoading: false }));
+    if (page) become((now) => ({ ...NOTHING, of, jobs: page.items, cursor: page.next_cursor, isLoading: false }));
     else again();
     scrollTo(0, 0);
   };
-  return { ...state, ids, again, showNew, older: () => walk(state.cursor, state) };
+  return { ...state, isOld: state.of !== of, ids, again, showNew, older: () => walk(state.cursor, state) };
 }
 
 /** The counts of the queues that a query names, as one text to compare. */
