@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
@@ -11,8 +12,8 @@ from msgspec.structs import replace
 from taskharbor.client.handle import JobHandle
 from taskharbor.client.workflow import NO_OPTIONS, Node, NodeOptions, Workflow, first_parameter
 from taskharbor.drivers.family_ends import report_ended
-from taskharbor.drivers.messages import Enqueued, EnqueueResult, Resolution, Resolved
-from taskharbor.errors import InvalidArgument, WorkflowError
+from taskharbor.drivers.messages import EnqueueResult, Resolution, Resolved
+from taskharbor.errors import InvalidArgument, TaskHarborError, WorkflowError
 from taskharbor.model.bonds import Bonds
 from taskharbor.model.duration import Duration, optional_duration
 from taskharbor.model.job import NewJob
@@ -145,6 +146,14 @@ def _member(call: JobRequest) -> JobRequest:
     return call
 
 
+@dataclass
+class _Kept:
+    """What is stored of a map."""
+
+    root_id: str
+    count: int
+
+
 class MapFiller:
     """Fills an open group with one child per item, page by page, and closes it."""
 
@@ -175,7 +184,8 @@ class MapFiller:
         self._root = replace(client._new_job(request), payload=b"", bonds=bonds)
 
     async def fill(self, items: Iterable[Any]) -> JobHandle[Any]:
-        client = self._client
+        client, rest = self._client, iter(items)
+        first = self._jobs(0, list(itertools.islice(rest, BATCH)))  # an error in these stores nothing
         [answer] = await client._through_layers([self._root], None)
         root_id, start = answer.id, 0
         if answer.result is EnqueueResult.DUPLICATE:  # by its idempotency key: go on where it stopped
@@ -185,24 +195,44 @@ class MapFiller:
                 return JobHandle(client, root_id, enqueued=answer, record=record)
             start = 0 if family is None else family.total
         client._emit_enqueued([self._root], [answer])
-        index = start
-        rest = itertools.islice(items, start, None) if start else iter(items)
-        while page := list(itertools.islice(rest, BATCH)):
-            await self._store(root_id, index, page)
-            index += len(page)
-        await self._close(root_id)
+        kept = _Kept(root_id, start)
+        try:
+            await self._fill(kept, first[start:], itertools.islice(rest, max(start - len(first), 0), None))
+        except Exception as error:
+            error.add_note(await self._left(kept))
+            raise
         return JobHandle(client, root_id, enqueued=answer)
 
-    async def _store(self, root_id: str, index: int, page: list[Any]) -> list[Enqueued]:
-        client = self._client
-        jobs = [
-            replace(client._new_job(self._task.call(item)), id=f"[{index + place}]", bonds=Bonds())
-            for place, item in enumerate(page)
-        ]
-        jobs = placed(jobs, root_id)
-        answers = list(await client._through_layers(jobs, None))
-        client._emit_enqueued(jobs, answers)
-        return answers
+    async def _fill(self, kept: _Kept, jobs: list[NewJob], rest: Iterator[Any]) -> None:
+        while jobs := jobs or self._jobs(kept.count, list(itertools.islice(rest, BATCH))):
+            jobs = placed(jobs, kept.root_id)
+            answers = list(await self._client._through_layers(jobs, None))
+            self._client._emit_enqueued(jobs, answers)
+            kept.count += len(jobs)
+            jobs = []
+        await self._close(kept.root_id)
+
+    def _jobs(self, index: int, page: list[Any]) -> list[NewJob]:
+        jobs = []
+        for number, item in enumerate(page, index):
+            try:
+                job = self._client._new_job(self._task.call(item))
+            except Exception as error:
+                error.add_note(f"This is item {number:,} of the map.")
+                raise
+            jobs.append(replace(job, id=f"[{number}]", bonds=Bonds()))
+        return jobs
+
+    async def _left(self, kept: _Kept) -> str:
+        """What becomes of a map that could not be filled. Only one with a key can be filled later."""
+        stored = f"{kept.count:,} jobs of map {kept.root_id} were stored before this"
+        if self._root.idempotency_key is not None:
+            return f"{stored}; the same call, with its idempotency key, goes on from there."
+        try:
+            await self._client.acancel(kept.root_id)
+        except TaskHarborError:
+            return f"{stored}. It could not be cancelled and fails at its deadline."
+        return f"{stored}; it is cancelled."
 
     async def _close(self, root_id: str) -> None:
         driver = await self._client.adriver()

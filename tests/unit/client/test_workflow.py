@@ -121,13 +121,38 @@ def test_a_map_with_an_idempotency_key_goes_on_where_it_stopped():
         yield from map(str, range(1500))
         raise LookupError
 
-    with pytest.raises(LookupError):
+    with pytest.raises(LookupError) as caught:
         harbor.map(fetch, broken(), idempotency_key="m")
+    assert "goes on from there" in caught.value.__notes__[0]
     [root] = [job for job in stored() if job.bonds.parent is None]
     assert root.family.total == 1000
     handle = harbor.map(fetch, map(str, range(1200)), idempotency_key="m")
     assert (handle.id, handle.refresh().counts.total) == (root.id, 1200)
     assert harbor.map(fetch, map(str, range(1200)), idempotency_key="m").refresh().counts.total == 1200
+
+
+def test_a_map_with_a_first_page_that_cannot_be_stored_stores_nothing():
+    with pytest.raises(PayloadError) as caught:
+        harbor.map(fetch, ["a", 7])
+
+    assert caught.value.__notes__ == ["This is item 1 of the map."]
+    assert stored() == []
+
+
+def test_a_map_that_cannot_be_filled_is_cancelled():
+    def items():
+        yield from map(str, range(1500))
+        yield 7
+
+    with pytest.raises(PayloadError) as caught:
+        harbor.map(fetch, items())
+
+    [root] = [job for job in stored() if job.bonds.parent is None]
+    assert caught.value.__notes__ == [
+        "This is item 1,500 of the map.",
+        f"1,000 jobs of map {root.id} were stored before this; it is cancelled.",
+    ]
+    assert root.family.stopping == "cancel"
 
 
 def test_the_same_idempotency_key_stores_a_workflow_once():
