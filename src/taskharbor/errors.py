@@ -249,14 +249,15 @@ class NotAllowedInState(ConflictError):
         "cancel": "it has ended already",
         "speculate": "only running jobs get a second run",
         "resolve": "only a job that is done by a call, and not over, can be resolved",
+        "send": "the first event of a name counts, if it comes before the timeout",
     }
 
-    def __init__(self, job_id: str, *, verb: str, state: str) -> None:
+    def __init__(self, job_id: str, *, verb: str, state: str, what: str = "job") -> None:
         self.job_id = job_id
         self.verb = verb
         self.state = str(state)
         rule = self._RULES.get(verb, f"{verb} does not apply")
-        super().__init__(f"job {job_id} is {self.state}: {rule}; nothing was changed")
+        super().__init__(f"{what} {job_id} is {self.state}: {rule}; nothing was changed")
 
 
 class DriverError(TaskHarborError):

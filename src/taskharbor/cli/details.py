@@ -63,7 +63,8 @@ def _tries_text(job: View) -> str:
 
 def why_lines(why: View, width: int | None = None) -> Iterator[str]:
     """The answer in one line, or as many as a terminal of this width needs; then facts, then a hint."""
-    until = f" (until {why['until']})" if why["until"] else ""
+    is_named = " until " in why["text"]
+    until = f" (until {why['until']})" if why["until"] and not is_named else ""
     answer = f"{why['id']} {why['type']} {why['text']}{until}"
     yield from [answer] if width is None else wrapped(answer, width)
     for fact in why["facts"]:

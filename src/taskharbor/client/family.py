@@ -208,15 +208,15 @@ async def stopping_preview(
 # ------------------------------------------------------------------ events
 
 
-async def send_event(client: Client, job_id: str, name: str, value: Any, sees: Sees = sees_all) -> None:
-    """Send an event to a job: the first one of a name wins.
+async def send_event(client: Client, job_id: str, name: str, value: Any, sees: Sees = sees_all) -> bool:
+    """Send an event to a job: the first one of a name wins. True if somebody waits for it already.
 
     Raises:
         WorkflowError: the workflow has no event of this name.
         NotAllowedInState: the event came already, or too late.
         BrokenBond: the job is over.
     """
-    owner = await _owner_of_event(client, job_id, name)
+    owner, is_awaited = await _owner_of_event(client, job_id, name)
     if not sees(owner):
         raise JobNotFound(job_id)
     event_id = child_id(owner.id, name)
@@ -230,14 +230,17 @@ async def send_event(client: Client, job_id: str, name: str, value: Any, sees: S
     )
     driver = await client.adriver()
     [answer] = await driver.resolve([Resolution(id=event_id, result=result, new=new)], now=client._now())
+    if isinstance(answer, NotAllowedInState):
+        raise NotAllowedInState(owner.id, verb="send", state=answer.state, what=f"event {name!r} of job")
     if not isinstance(answer, Resolved):
         raise answer
     client.events.emit(EventSent(job_id=owner.id, type=owner.type, queue=owner.queue, name=name))
     report_ended(answer.ended, client.events)
+    return is_awaited
 
 
-async def _owner_of_event(client: Client, job_id: str, name: str) -> JobRecord:
-    """The job whose child the event is: the handler that waits, or the waiting node of a workflow."""
+async def _owner_of_event(client: Client, job_id: str, name: str) -> tuple[JobRecord, bool]:
+    """The job whose child the event is: the handler that waits, or a node of a workflow; and does it wait?"""
     driver = await client.adriver()
     now = client._now()
     [job, node] = await driver.get([job_id, child_id(job_id, name)], payloads=False, now=now)
@@ -249,4 +252,4 @@ async def _owner_of_event(client: Client, job_id: str, name: str) -> JobRecord:
         raise WorkflowError(f"job {job_id} ({job.type}) has no event {name!r}. Nothing was stored")
     if job.state in TERMINAL:
         raise BrokenBond(job.id, f"is over ({job.state}): it takes no more events")
-    return job
+    return job, node is not None

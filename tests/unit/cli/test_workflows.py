@@ -81,12 +81,18 @@ def test_cancel_takes_the_whole_family(shell: Shell, harbor: Harbor) -> None:
 def test_why_names_the_event_that_a_handler_waits_for(shell: Shell, harbor: Harbor) -> None:
     @harbor.task
     async def publish(ctx: JobContext) -> str:
-        return str(await ctx.aevent("approval"))
+        return str(await ctx.aevent("approval", timeout="1h"))
 
     job = publish.enqueue()
     drain(harbor)
-    assert "waits for the event approval" in shell("jobs", "why", job.id).out
+    why = shell("jobs", "why", job.id).out
+    assert "waits for the event approval" in why
+    assert why.count("until") == 1
     assert shell("workflows", "send", job.id, "approval", "no-field").code == 2
-    shell("workflows", "send", job.id, "approval", "boxes=2")
+    assert "does not wait for it yet" in shell("workflows", "send", job.id, "aproval").out
+    sent = shell("workflows", "send", job.id, "approval", "boxes=2")
+    assert sent.out.strip() == f"approval was sent to {job.id}"
+    again = shell("workflows", "send", job.id, "approval", "boxes=3")
+    assert f"event 'approval' of job {job.id} is completed: the first event of a name counts" in again.err
     drain(harbor)
     assert job.result(timeout=5) == "{'boxes': 2}"

@@ -128,8 +128,10 @@ async def send(
     """Send an event to a job that waits for it, or will."""
     job = await job_of(session.driver, job_id)
     value = dict(_field(text) for text in values) if values else None
-    await send_event(Client(session.driver), job.id, event, value)
-    session.out.document({"id": job.id, "event": event}, [f"{event} was sent to {job.id}"])
+    is_awaited = await send_event(Client(session.driver), job.id, event, value)
+    answer = {"id": job.id, "event": event, "is_awaited": is_awaited}
+    later = "" if is_awaited else ", which does not wait for it yet"
+    session.out.document(answer, [f"{event} was sent to {job.id}{later}"])
     return DONE
 
 
