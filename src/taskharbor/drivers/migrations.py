@@ -35,6 +35,8 @@ class MigrationLedger(msgspec.Struct, frozen=True, kw_only=True):
     """Where a store notes what it has, as tables, and the functions that this code brings."""
 
     migrations: str
+    additions: str | None = None
+    """Another table of migrations: those that a program of the release before need not know."""
     functions: str | None = None
     digests: dict[str, str] = {}
     """Of each function, by name."""

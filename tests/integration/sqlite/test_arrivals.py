@@ -155,7 +155,7 @@ async def outcome(path: Path, verb: Verb, *, alone: bool) -> tuple[str, dict[str
         await driver.promote(now=SOON)
     assert is_sound(path)
     stored = content(path)
-    del stored["th_migration"]  # when each was made
+    del stored["th_migration"], stored["th_addition"]  # when each was made
     return repr(answer), stored
 
 

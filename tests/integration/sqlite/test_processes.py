@@ -109,6 +109,7 @@ def test_ten_processes_that_open_at_once_migrate_once(tmp_path):
             ("0002_log",),
             ("0003_families",),
         ]
+        assert connection.execute("select name from th_addition").fetchall() == [("0004_jobs_view.pre",)]
     assert is_sound(path)
 
 

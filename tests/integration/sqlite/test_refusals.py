@@ -55,6 +55,28 @@ async def test_a_store_of_a_newer_version_is_refused_with_what_to_do(tmp_path):
     assert content(path) == before
 
 
+async def test_what_a_newer_version_only_added_is_left_alone(tmp_path):
+    path = tmp_path / "jobs.db"
+    async with driver_on(path) as driver:
+        await driver.enqueue([new_job()])
+    with sqlite3.connect(path) as connection:
+        connection.execute("insert into th_addition values ('0999_from_the_future.pre', 0)")
+
+    async with driver_on(path) as driver:
+        assert len((await driver.reserve(claim())).jobs) == 1
+
+
+async def test_the_ledger_that_release_0_1_0_reads_names_nothing_newer(tmp_path):
+    """That release refuses a file whose ledger names a migration it does not know."""
+    async with driver_on(tmp_path / "jobs.db"):
+        pass
+
+    with closing(sqlite3.connect(tmp_path / "jobs.db")) as connection:
+        named = connection.execute("select name from th_migration").fetchall()
+
+    assert named == [("0001_schema",), ("0002_log",), ("0003_families",)]
+
+
 @pytest.mark.parametrize("opening", ["open", "open_to_look"])
 async def test_a_store_from_before_the_first_release_is_refused_in_one_sentence(tmp_path, opening):
     path = tmp_path / "jobs.db"

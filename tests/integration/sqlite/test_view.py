@@ -23,8 +23,10 @@ PLAIN = (
     "starts",
     "last_error",
     "failure_kind",
+    "payload",
+    "requires",
 )
-INSTANTS = ("created_at", "run_at", "started_at", "finished_at", "lease_expires_at")
+INSTANTS = ("created_at", "run_at", "updated_at", "started_at", "finished_at", "lease_expires_at")
 
 
 def rows(path, prefix="th_"):

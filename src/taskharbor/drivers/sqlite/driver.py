@@ -314,7 +314,8 @@ class SqliteDriver(Control, Queries, Registry, Logbook, Driver):
         return schema.scripts(self._location)
 
     def migration_ledger(self) -> MigrationLedger:
-        return MigrationLedger(migrations=in_namespace("th_migration", self._location.table_prefix))
+        migrations, additions = (in_namespace(one, self._location.table_prefix) for one in schema.LEDGERS)
+        return MigrationLedger(migrations=migrations, additions=additions)
 
     async def do_pending_migrations(self) -> list[str]:
         return await self._read(lambda step: schema.pending_names(step.connection, self._location), None)

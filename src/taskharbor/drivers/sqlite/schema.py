@@ -1,10 +1,14 @@
-"""The schema of one namespace: migrated at open, once however many processes open at the same time."""
+"""The schema of one namespace: migrated at open, once however many processes open at the same time.
+
+`.pre` migrations add what the release before need not know. A ledger of their own notes them, so that a
+program of that release opens the file, too.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 
-from taskharbor.drivers.migrations import find_migrations, pending
+from taskharbor.drivers.migrations import Migration, find_migrations, pending
 from taskharbor.drivers.sqlite.faults import translated
 from taskharbor.drivers.sqlite.location import Location
 from taskharbor.drivers.sqlite.step import in_namespace
@@ -15,30 +19,24 @@ from taskharbor.model.entropy import Entropy
 
 MIGRATIONS = find_migrations("taskharbor.drivers.sqlite")
 _UNRELEASED = "0001_jobs"  # the first migration of stores from before the first release
-_LEDGER = (
-    "create table if not exists th_migration (name text primary key, applied_at integer not null) strict"
-)
+LEDGERS = ("th_migration", "th_addition")
+"""The second is of `.pre` migrations. Release 0.1.0 reads the first, and refuses a name that is new to it."""
+_LEDGER = "create table if not exists {} (name text primary key, applied_at integer not null) strict"
 
 _NOW = "cast((julianday('now') - 2440587.5) * 86400000000 as integer)"  # in µs
 
 
 def scripts(location: Location) -> list[tuple[str, str]]:
     """The migrations as (name, SQL), each with the line that notes it in the store, for this namespace."""
-    noted = [
-        (
-            m.name,
-            f"{m.text.rstrip()}\ninsert into th_migration (name, applied_at) values ('{m.name}', {_NOW});\n",
-        )
-        for m in MIGRATIONS
-    ]
-    scripts = [("0000_ledger", f"{_LEDGER};\n"), *noted]
+    noted = [(m.name, f"{m.text.rstrip()}\n{_noted(m, repr(m.name), _NOW)};\n") for m in MIGRATIONS]
+    scripts = [("0000_ledger", "".join(f"{_LEDGER.format(ledger)};\n" for ledger in LEDGERS)), *noted]
     return [(name, in_namespace(text, location.table_prefix)) for name, text in scripts]
 
 
 def pending_names(connection: sqlite3.Connection, location: Location) -> list[str]:
     """What this code needs and the file does not have."""
     with translated(location.path):
-        return [migration.name for migration in pending(MIGRATIONS, _applied(connection, location))]
+        return [migration.name for migration in _needed(_applied(connection, location))]
 
 
 def check(connection: sqlite3.Connection, location: Location) -> None:
@@ -50,7 +48,7 @@ def check(connection: sqlite3.Connection, location: Location) -> None:
             f"{location.path} is no store of TaskHarbor{named}, and looking makes none. Check the address; "
             "a store is made when a job is enqueued, when a worker starts, or by `taskharbor migrate up`"
         )
-    if missing := [migration.name for migration in pending(MIGRATIONS, applied)]:
+    if missing := [migration.name for migration in _needed(applied)]:
         raise SchemaOutOfDate(
             f"the schema in {location.path} is not up to date: {', '.join(missing)} "
             f"{'is' if len(missing) == 1 else 'are'} missing, and looking migrates nothing; "
@@ -88,27 +86,39 @@ def migrate(connection: sqlite3.Connection, location: Location, clock: Clock, en
 def _apply_pending(connection: sqlite3.Connection, location: Location, clock: Clock) -> list[str]:
     """Asked again under the lock: another process may have been first."""
     prefix = location.table_prefix
-    connection.execute(in_namespace(_LEDGER, prefix))
+    for ledger in LEDGERS:
+        connection.execute(in_namespace(_LEDGER.format(ledger), prefix))
     names = []
-    for migration in pending(MIGRATIONS, _applied(connection, location)):
+    for migration in _needed(_applied(connection, location)):
         for statement in migration.statements():
             connection.execute(in_namespace(statement, prefix))
         connection.execute(
-            in_namespace("insert into th_migration (name, applied_at) values (:name, :at)", prefix),
+            in_namespace(_noted(migration, ":name", ":at"), prefix),
             {"name": migration.name, "at": micros(clock.now())},
         )
         names.append(migration.name)
     return names
 
 
+def _noted(migration: Migration, name: str, at: str) -> str:
+    ledger = LEDGERS[migration.name.endswith(".pre")]
+    return f"insert into {ledger} (name, applied_at) values ({name}, {at})"  # noqa: S608 - names of our own
+
+
+def _needed(applied: list[str]) -> tuple[Migration, ...]:
+    """What this code would apply. What a newer release has added is left alone."""
+    known = {migration.name for migration in MIGRATIONS}
+    return pending(MIGRATIONS, [name for name in applied if name in known or not name.endswith(".pre")])
+
+
 def _applied(connection: sqlite3.Connection, location: Location) -> list[str]:
-    ledger = in_namespace("th_migration", location.table_prefix)
-    known = connection.execute(
-        "select 1 from sqlite_master where type = 'table' and name = :name", {"name": ledger}
-    ).fetchone()
-    if known is None:
-        return []
-    names = [name for (name,) in connection.execute(f"select name from {ledger}")]  # noqa: S608 - our own name
+    names: list[str] = []
+    for ledger in (in_namespace(table, location.table_prefix) for table in LEDGERS):
+        known = connection.execute(
+            "select 1 from sqlite_master where type = 'table' and name = :name", {"name": ledger}
+        ).fetchone()
+        if known is not None:
+            names += [name for (name,) in connection.execute(f"select name from {ledger}")]  # noqa: S608 - our own name
     if _UNRELEASED in names:
         raise SchemaOutOfDate(
             f"{location.path} was made by an unreleased version of TaskHarbor, and this one cannot read it. "

@@ -110,8 +110,10 @@ def _found(connection: Any, driver: Driver) -> tuple[set[str], dict[str, str], i
     ledger = _ledger(driver)
     functions = ledger.functions
     with connection.cursor() as cursor:
-        is_there = _exists(cursor, connection, ledger.migrations)
-        names = _names(cursor, ledger.migrations) if is_there else set()
+        names: set[str] = set()
+        for table in (ledger.migrations, ledger.additions):
+            if table is not None and _exists(cursor, connection, table):
+                names |= _names(cursor, table)
         if functions is None or not _exists(cursor, connection, functions):
             return names, {}, 0
         cursor.execute(f"select name, digest, set_number from {functions}")  # noqa: S608 - our own name
