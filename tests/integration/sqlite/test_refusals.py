@@ -85,9 +85,13 @@ async def test_a_store_from_before_the_first_release_is_refused_in_one_sentence(
         connection.execute("insert into th_migration values ('0001_jobs', 0)")
     before = content(path)
 
-    with pytest.raises(SchemaOutOfDate, match=r"made by an unreleased version of TaskHarbor"):
+    with pytest.raises(SchemaOutOfDate) as refusal:
         await getattr(driver_on(path), opening)()
 
+    assert str(refusal.value) == (
+        f"{path} was made by an unreleased version of TaskHarbor, which no release can migrate: "
+        "use a new file"
+    )
     assert content(path) == before
 
 

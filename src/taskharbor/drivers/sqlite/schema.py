@@ -121,7 +121,7 @@ def _applied(connection: sqlite3.Connection, location: Location) -> list[str]:
             names += [name for (name,) in connection.execute(f"select name from {ledger}")]  # noqa: S608 - our own name
     if _UNRELEASED in names:
         raise SchemaOutOfDate(
-            f"{location.path} was made by an unreleased version of TaskHarbor, and this one cannot read it. "
-            "Finish its jobs with that version, then start with a new file"
+            f"{location.path} was made by an unreleased version of TaskHarbor, which no release can migrate: "
+            "use a new file"
         )
     return names
