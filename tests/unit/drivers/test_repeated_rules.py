@@ -2,6 +2,7 @@
 
 import re
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 
 import taskharbor.drivers
@@ -9,7 +10,7 @@ from taskharbor.testing import conformance
 
 DRIVERS = Path(taskharbor.drivers.__file__).parent
 KIT = Path(conformance.__file__).parent
-NAMED = re.compile(r"((?:`\w+`(?:, | and )?)+) in\s+(?:-- )?((?:drivers|model)/\w+)\.py")
+NAMED = re.compile(r"((?:`[\w.]+`(?:, | and )?)+) in\s+(?:-- )?((?:drivers|model)/[\w/]+)\.py")
 FILES = sorted([*DRIVERS.rglob("*.lua"), *DRIVERS.rglob("*.sql")])
 
 
@@ -18,14 +19,17 @@ def rules_named_in(path: Path) -> set[tuple[str, str]]:
     return {
         (module.replace("/", "."), name)
         for names, module in NAMED.findall(path.read_text("utf-8"))
-        for name in re.findall(r"`(\w+)`", names)
+        for name in re.findall(r"`([\w.]+)`", names)
     }
 
 
 def test_a_named_rule_exists():
     for path in FILES:
         for module, name in rules_named_in(path):
-            assert hasattr(import_module(f"taskharbor.{module}"), name), f"{path.name} names {module}.{name}"
+            try:
+                attrgetter(name)(import_module(f"taskharbor.{module}"))
+            except AttributeError:
+                raise AssertionError(f"{path.name} names {module}.{name}") from None
 
 
 def test_every_transition_that_is_repeated_is_compared():

@@ -1,4 +1,4 @@
--- Counts the jobs of some queues.
+-- Counts the jobs of some queues. A job that is due is ready: `shown` in model/transitions.py.
 --
 -- KEYS  data, then per queue: list, ready, later, leases, copies, execute rate
 -- ARGV  now, '1' to include the oldest ready job and a used-up rate, the names of the queues

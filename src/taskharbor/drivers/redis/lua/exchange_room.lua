@@ -97,6 +97,7 @@ local function budgets(queue)
   return found
 end
 
+-- How many jobs of a queue may be handed out now, `left` at most. Repeats `Gates.room` in drivers/memory/gates.py.
 local function room_of(queue, left)
   local own, room = rules[queue], left
   if (own and own[PAUSED]) or (harbor and harbor[PAUSED]) then

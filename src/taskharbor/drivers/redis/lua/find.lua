@@ -282,7 +282,7 @@ local function fits(head)
     return true
   end
   local sign = 'r'
-  if state == WAITING then
+  if state == WAITING then -- ready or scheduled: `shown` in model/transitions.py
     sign = unpack_from('>I8', head, 40) - 1 > now and 's' or 'w'
   end
   return string.find(wanted, sign, 1, true) ~= nil

@@ -28,7 +28,7 @@ select id, seq from th_alias where id in (select value from json_each(:ids))
 
 -- name: find
 -- The next jobs of a queue and of these states in a range of seqs, and whether the rest holds; null asks for nothing.
--- {order} is asc or desc.
+-- {order} is asc or desc. The states are those of `shown` in model/transitions.py.
 select j.seq, (:type is null or j.type = :type)
   and (:key is null or j.key = :key)
   and (:worker is null or ifnull(c.worker = :worker, 0))

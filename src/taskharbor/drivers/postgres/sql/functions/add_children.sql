@@ -1,5 +1,5 @@
 -- add_children: store children that are nothing but that, for a step that has counted them at their parents.
---   Arrays as in `enqueue`; p_parents and p_roots may have one element for all, too (a root of null: the parent is it).
+--   They are stored as `Arrival` in drivers/family_enqueue.py stores them. Arrays as in `enqueue`; p_parents and p_roots may have one element for all, too (a root of null: the parent is it).
 --   p_is_new: trust that no id is known; if one is, this fails with 23505. Else another call may have stored one this moment:
 --   then it fails with 40001, and the step begins again.
 create or replace function {schema}.add_children(

@@ -1,6 +1,6 @@
 -- A clock that goes back meets entries of its future. They count, so that nothing is given twice, until p_us after the
 -- clock was first seen behind them; a row of the kind `behind` remembers when that was. Answers it, or null.
--- Callers hold the lock of the budget.
+-- Callers hold the lock of the budget. As `Window` in model/limits.py.
 create or replace function {schema}.budget_behind(p_kind text, p_name text, p_us bigint, p_now timestamptz)
 returns timestamptz language plpgsql set search_path = {schema}, pg_temp as $$
 declare

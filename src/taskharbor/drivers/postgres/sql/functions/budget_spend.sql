@@ -1,4 +1,4 @@
--- Spend from a budget.
+-- Spend from a budget, as `Window` in model/limits.py.
 create or replace function {schema}.budget_spend(p_kind text, p_name text, p_us bigint, p_spent integer, p_now timestamptz)
 returns void language plpgsql set search_path = {schema}, pg_temp as $$
 begin

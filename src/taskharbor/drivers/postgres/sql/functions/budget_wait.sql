@@ -1,4 +1,4 @@
--- How long until p_wanted more fit, in microseconds; 0 when they fit now.
+-- How long until p_wanted more fit, in microseconds; 0 when they fit now. As `Window` in model/limits.py.
 create or replace function {schema}.budget_wait(
     p_kind text, p_name text, p_count integer, p_us bigint, p_wanted integer, p_now timestamptz)
 returns bigint language plpgsql set search_path = {schema}, pg_temp as $$

@@ -4,6 +4,7 @@
 --   1 for few and 2 for many, with spaces between. Others may end some this moment: who leaves few must look again after
 --   its commit, for the last one to commit sees them all. More calls than that can hardly be under way at once; because they can, who
 --   leaves many looks again later, too.
+--   What is counted is as `_count_end` in drivers/families.py.
 create or replace function {schema}.count_ends(p_ids uuid[], p_no integer) returns text
 language plpgsql set search_path = {schema}, pg_temp {plan} as $$
 declare

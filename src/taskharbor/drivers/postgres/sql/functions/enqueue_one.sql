@@ -1,5 +1,6 @@
 -- enqueue_one: store one job without keys that may run at once, which is the usual enqueue. Returns when it was
 -- stored; null when it was not, because a rate or an alias has to be looked at: `enqueue` does that. 23505: known id.
+-- The record is that of `new_record` in model/transitions.py.
 create or replace function {schema}.enqueue_one(
     p_now timestamptz, p_id uuid, p_queue text, p_type text, p_payload bytea, p_headers text, p_rank smallint,
     p_lane text, p_timeout bigint, p_max_attempts integer, p_max_stalls integer, p_min_backoff bigint,

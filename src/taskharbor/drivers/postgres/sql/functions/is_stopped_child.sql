@@ -1,5 +1,5 @@
--- is_stopped_child: whether a job that waits is a child, and nothing else, of a parent that is being stopped. For jobs with more
--- bonds `may_run` decides.
+-- is_stopped_child: whether a job that waits is a child, and nothing else, of a parent that is being stopped, as `may_run` in
+-- drivers/families.py. For jobs with more bonds the function may_run decides.
 create or replace function {schema}.is_stopped_child(p_id uuid) returns boolean
 language plpgsql stable set search_path = {schema}, pg_temp {plan} as $$
 begin

@@ -1,5 +1,5 @@
 -- prune: forget finished jobs whose retention is over, and idempotency keys a day after their job's end. It folds the tallies, too,
--- and once a day it counts all jobs again.
+-- and once a day it counts all jobs again. What is kept for how long: `retention_of` in model/queue.py, `end` in drivers/lifecycle.py.
 create or replace function {schema}.prune(p_now timestamptz, p_limit integer) returns integer
 language plpgsql set search_path = {schema}, pg_temp {plan} as $$
 declare

@@ -1,5 +1,5 @@
 -- room_for: how many jobs the settings of one level, a queue or the harbor, let out now, when p_wanted are wanted. The caller
--- has its gate.
+-- has its gate. As `Gates.room` in drivers/memory/gates.py.
 create or replace function {schema}.room_for(p_level text, p_now timestamptz, p_wanted integer) returns integer
 language plpgsql set search_path = {schema}, pg_temp {plan} as $$
 declare
