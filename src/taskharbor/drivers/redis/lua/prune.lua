@@ -1,4 +1,5 @@
--- Deletes finished jobs past their retention, with their aliases, and expired idempotency keys.
+-- Deletes finished jobs past their retention, with their aliases, and expired idempotency keys. Repeats `retention_of` in
+-- model/queue.py.
 --
 -- KEYS  data, idempotency ends, then per queue: list, done
 -- ARGV  now, limit, the names of the queues
