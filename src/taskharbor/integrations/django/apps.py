@@ -12,7 +12,7 @@ class TaskHarborConfig(AppConfig):  # type: ignore[misc]
     name = "taskharbor.integrations.django"
     label = "taskharbor"
     verbose_name = "TaskHarbor"
-    default_auto_field = "django.db.models.BigAutoField"
+    default_auto_field = "django.db.models.BigAutoField"  # pyright: ignore[reportAssignmentType]
 
     def ready(self) -> None:
         from django.core.checks import Tags, register

@@ -72,7 +72,7 @@ def _principal(session_key: str) -> Principal | None:
 
     close_old_connections()
     try:
-        request = HttpRequest()
+        request: Any = HttpRequest()
         request.session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
         user = get_user(request)
         if not user.is_authenticated or not user.is_active:

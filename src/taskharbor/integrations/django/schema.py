@@ -39,7 +39,8 @@ def bring_up_to_date(*, using: str, **_: Any) -> None:
 
     for store in _stores(using):
         if pending_in(connections[using], store):
-            with transaction.atomic(using=using):
+            step: Any = transaction.atomic(using=using)
+            with step:
                 _apply(connections[using], store)
 
 

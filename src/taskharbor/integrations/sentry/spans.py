@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import sentry_sdk
+from sentry_sdk import traces
 from sentry_sdk.consts import OP, SPANDATA
 from sentry_sdk.scope import Scope
 from sentry_sdk.traces import SegmentNameSource
@@ -55,7 +56,7 @@ def publishing(jobs: Sequence[NewJob]) -> AbstractContextManager[Any]:
         if current is None or current.get_attributes().get("sentry.op") == OP.QUEUE_SUBMIT_DJANGO:
             return nullcontext(current)
         attributes = {**data, "sentry.op": OP.QUEUE_PUBLISH, "sentry.origin": ORIGIN}
-        return sentry_sdk.traces.start_span(name=name, attributes=attributes)
+        return traces.start_span(name=name, attributes=attributes)
     if scope.span is not None and scope.span.op == OP.QUEUE_SUBMIT_DJANGO:
         return nullcontext(scope.span)
     span = sentry_sdk.start_span(op=OP.QUEUE_PUBLISH, name=name, origin=ORIGIN)
@@ -95,7 +96,7 @@ def stepping(ctx: JobContext, name: str) -> AbstractContextManager[Any]:
     """The span of a step of a durable handler, within that of its attempt."""
     if is_streaming():
         attributes: Any = {"sentry.op": _STEP, "sentry.origin": ORIGIN}
-        return sentry_sdk.traces.start_span(name=name, attributes=attributes)
+        return traces.start_span(name=name, attributes=attributes)
     return sentry_sdk.start_span(op=_STEP, name=name, origin=ORIGIN)
 
 
@@ -129,14 +130,14 @@ def processing(ctx: JobContext, job: Job, op: str) -> Iterator[RunSpan]:
         "taskharbor_job": {"id": job.id, "type": job.type, "queue": job.queue, "attempt": ctx.attempt}
     }
     if is_streaming():
-        sentry_sdk.traces.continue_trace(job.headers)
+        traces.continue_trace(job.headers)
         Scope.set_custom_sampling_context(sampling)
         attributes: Any = {
             "sentry.op": op,
             "sentry.origin": ORIGIN,
             "sentry.segment.name.source": SegmentNameSource.TASK.value,
         }
-        span: Any = sentry_sdk.traces.start_span(name=job.type, attributes=attributes, parent_span=None)
+        span: Any = traces.start_span(name=job.type, attributes=attributes, parent_span=None)
     else:
         continued = sentry_sdk.continue_trace(
             job.headers, op=op, name=job.type, source=TransactionSource.TASK, origin=ORIGIN

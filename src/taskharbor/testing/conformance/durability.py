@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -44,7 +44,7 @@ from taskharbor.testing.conformance.kit import (
 
 
 @asynccontextmanager
-async def restarted(driver: Driver) -> Any:
+async def restarted(driver: Driver) -> AsyncIterator[Driver]:
     """A new handle on the same store after the old one is closed."""
     requires(driver, "durable")
     again = driver.another()

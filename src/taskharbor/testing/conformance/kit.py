@@ -73,7 +73,8 @@ def requires(driver: Driver, capability: str) -> None:
 
 def new_job(**fields: Any) -> NewJob:
     """A job for the queue of the kit, with a fresh id, changed by `fields`."""
-    return NewJob(**({"id": new_id(), "type": TYPE, "queue": QUEUE} | fields))
+    given: dict[str, Any] = {"id": new_id(), "type": TYPE, "queue": QUEUE} | fields
+    return NewJob(**given)
 
 
 def new_jobs(count: int, **fields: Any) -> list[NewJob]:
@@ -235,7 +236,8 @@ async def find_all(driver: Driver, query: Query | None = None, *, now: datetime 
 
 async def found_ids(driver: Driver, *, now: datetime = START, **fields: Any) -> list[str]:
     """The ids that `find(Query(**fields))` lists."""
-    return [job.id for job in await find_all(driver, Query(**({"limit": 1000} | fields)), now=now)]
+    asked: dict[str, Any] = {"limit": 1000} | fields
+    return [job.id for job in await find_all(driver, Query(**asked), now=now)]
 
 
 class StoreSnapshot(msgspec.Struct, frozen=True):

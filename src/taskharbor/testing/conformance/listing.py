@@ -279,7 +279,8 @@ async def test_a_cursor_of_another_listing_is_refused(driver: Driver) -> None:
     _, cursor = await page_of(driver, limit=1, queue=QUEUE)
     assert cursor is not None
 
-    for fields in ({"queue": OTHER_QUEUE}, {}, {"queue": QUEUE, "newest_first": True}):
+    others: tuple[dict[str, Any], ...] = ({"queue": OTHER_QUEUE}, {}, {"queue": QUEUE, "newest_first": True})
+    for fields in others:
         with pytest.raises(InvalidArgument):
             await driver.find(Query(cursor=cursor, **fields), now=START)
     for nonsense in ("", "x", "AAAA", cursor[:-2], cursor + "AAAA", "ü", "' or 1=1"):

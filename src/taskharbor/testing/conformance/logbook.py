@@ -187,7 +187,14 @@ async def test_what_is_no_question_is_refused(driver: Driver) -> None:
     """LB06: a name, two instants, a number of cells."""
     requires(driver, "logbook")
     naive = START.replace(tzinfo=None)
-    for asked in ({"book": ""}, {"since": naive}, {"until": naive}, {"limit": 0}, {"limit": 10_001}):
+    wrong: list[dict[str, Any]] = [
+        {"book": ""},
+        {"since": naive},
+        {"until": naive},
+        {"limit": 0},
+        {"limit": 10_001},
+    ]
+    for asked in wrong:
         with row(asked), pytest.raises(InvalidArgument):
             await read(driver, **asked)
 

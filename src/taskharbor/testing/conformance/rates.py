@@ -98,7 +98,8 @@ async def test_only_jobs_that_were_handed_out_are_paid_for(driver: Driver) -> No
     for _ in range(5):
         assert await reserve(driver, limit=5) == []
     await driver.enqueue(new_jobs(5), now=START)
-    for gate in ({"paused": True}, {"max_running": 0}):
+    gates: tuple[dict[str, Any], ...] = ({"paused": True}, {"max_running": 0})
+    for gate in gates:
         await limit(driver, **gate)
         assert await reserve(driver, limit=5) == []
         await limit(driver, paused=False, max_running=None)

@@ -126,7 +126,8 @@ async def test_every_handle_reads_the_same_settings(driver: Driver) -> None:
 )
 async def test_settings_that_make_no_sense_are_refused(driver: Driver, fields: dict[str, Any]) -> None:
     """N15: and nothing of them is stored."""
+    given: dict[str, Any] = {"max_running": 3} | fields
     with pytest.raises(InvalidArgument):
-        await configure(driver, **({"max_running": 3} | fields))
+        await configure(driver, **given)
 
     assert await driver.queues(now=START) == []

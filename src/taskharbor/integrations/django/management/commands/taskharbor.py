@@ -32,7 +32,8 @@ class Command(BaseCommand):  # type: ignore[misc]
         try:
             code = self._run(argv[2:])
         except CommandError as error:
-            self.stderr.write(self.style.ERROR(f"{error.__class__.__name__}: {error}"))
+            red: Any = self.style
+            self.stderr.write(red.ERROR(f"{error.__class__.__name__}: {error}"))
             code = error.returncode
         exit_within(code)  # threads of handlers do not keep the process
         sys.exit(code)
