@@ -182,6 +182,7 @@ from fastapi import FastAPI
 async def slow(ctx: JobContext) -> str:
     if "RELOADED" in open("edited.py").read():
         return f"attempt {ctx.attempt}, stalls {ctx.stalls}"
+    open("first_attempt", "w").close()
     await asyncio.sleep(600)
 
 import edited
@@ -205,7 +206,9 @@ def test_a_job_of_the_embedded_worker_is_given_back_on_reload(tmp_path: Path) ->
         eventually(lambda: "Application startup complete" in site.text)
         eventually(lambda: listens(site))  # a reloader's child does so a little later
         job = site.http.post("/slow").json()
-        eventually(lambda: answered(site, job).get("state") == "running")
+        eventually(
+            (tmp_path / "first_attempt").exists
+        )  # a job that is running may not have begun its handler
         (tmp_path / "edited.py").write_text("RELOADED = True")
         eventually(lambda: answered(site, job).get("state") == "completed", lambda: site.text)
 

@@ -58,11 +58,16 @@ async def start_worker(url: str, name: str) -> Process:
     return await asyncio.create_subprocess_exec(sys.executable, "-c", WORKER, url, name, stdout=PIPE)
 
 
+async def read_line(worker: Process) -> str:
+    """What a worker runs next; it waits until there is something."""
+    assert worker.stdout is not None
+    return (await worker.stdout.readline()).decode().strip()
+
+
 async def read_started(worker: Process, started: Counter[str]) -> None:
     """Count what a worker runs, until it is gone."""
-    assert worker.stdout is not None
-    while line := await worker.stdout.readline():
-        started[line.decode().strip()] += 1
+    while line := await read_line(worker):
+        started[line] += 1
     await worker.wait()
 
 
@@ -110,9 +115,8 @@ async def test_a_worker_that_is_killed_holds_no_group_for_ever(store_url, driver
     jobs = group_with_callback(400)
     await driver.enqueue(jobs)
     victim = await start_worker(store_url, "victim")
-    assert victim.stdout is not None
     for _ in range(150):
-        await victim.stdout.readline()
+        await read_line(victim)
     victim.kill()
     await victim.wait()
     survivor = await start_worker(store_url, "survivor")
