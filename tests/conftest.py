@@ -76,8 +76,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """For `tools/run_again.py`: only of a run that came to its end is it known what failed."""
-    if not hasattr(session.config, "workerinput"):
-        session.config.cache.set("last_exit", int(exitstatus))
+    cache = getattr(session.config, "cache", None)
+    if cache is not None and not hasattr(session.config, "workerinput"):
+        cache.set("last_exit", int(exitstatus))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -15,6 +15,7 @@ from taskharbor.model.queue import EVERY_QUEUE, QueueSettings
 from taskharbor.model.settlement import Ack, Fail, Settlement
 from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import HOUR, QUEUE, claim, new_jobs
+from tests.integration.postgres.waiting import someone_waits_for
 
 SLOW = 20.0
 
@@ -35,13 +36,10 @@ async def lock_gate(
         await connection.close()
 
 
-async def someone_waits(connection: asyncpg.Connection) -> None:
+async def someone_waits(gate: asyncpg.Connection) -> None:
     """Until a claim waits for that gate."""
     async with asyncio.timeout(SLOW):
-        while not await connection.fetchval(
-            "select exists (select from pg_locks join pg_database on oid = database"
-            " where datname = current_database() and locktype = 'advisory' and not granted)"
-        ):
+        while not await someone_waits_for(gate, gate):
             await asyncio.sleep(0.01)
 
 

@@ -21,13 +21,10 @@ from taskharbor.model.job import JobRecord, NewJob, Note
 from taskharbor.model.settlement import Ack, Fail, Park, Retry
 from taskharbor.testing.conformance.kit import claim, new_job
 from taskharbor.testing.conformance.relatives import after, bound, children, group
+from tests.integration.postgres.waiting import someone_waits_for
 
 LEASE = timedelta(minutes=1)
 TABLES = ("family", "waiting", "job_state")  # in the order of locks
-WAITS = (
-    "select count(*) from pg_stat_activity where datname = current_database()"
-    " and application_name = 'taskharbor' and wait_event_type = 'Lock'"
-)
 
 
 class Kin:
@@ -112,7 +109,7 @@ async def test_who_waits_for_a_row_holds_none_that_comes_after_it(
             async with holder.transaction():
                 await Look(holder, driver.address.identifier).lock(table, wanted)
                 acting = asyncio.ensure_future(VERBS[verb](driver, kin))
-                held = await look.held_by(acting)
+                held = await look.held_by(acting, holder)
             with suppress(TaskHarborError):
                 await acting
 
@@ -152,7 +149,7 @@ async def test_idempotency_keys_are_locked_in_their_order(
                 else driver.settle([Ack(job.lease) for job in jobs])
             )
             acting = asyncio.ensure_future(acts)
-            await waits(watcher, acting)
+            await waits(watcher, holder, acting)
             free = await watcher.fetch(f"{keys} for update skip locked")
         await acting
 
@@ -173,16 +170,16 @@ async def test_jobs_that_have_ended_leave_their_rows_in_the_order_of_their_ends(
             await holder.execute(f"{rows} where ids[1] = '{two.id}' for update")
             acts: Awaitable[object] = getattr(driver, verb)([one.id, two.id])
             acting = asyncio.ensure_future(acts)
-            await waits(watcher, acting)
+            await waits(watcher, holder, acting)
             free = await watcher.fetch(f"{rows} for update skip locked")
         await acting
 
     assert [row[0] for row in free] == [one.id]
 
 
-async def waits(watcher: Any, acting: asyncio.Future[Any]) -> bool:
-    """Whether a verb comes to wait for a lock, and not to its end."""
-    while not await watcher.fetchval(WAITS):
+async def waits(watcher: Any, holder: Any, acting: asyncio.Future[Any]) -> bool:
+    """Whether a verb comes to wait for a lock of the holder, and not to its end."""
+    while not await someone_waits_for(holder, watcher):
         if acting.done():
             return False
         await asyncio.sleep(0)
@@ -214,10 +211,10 @@ class Look:
         where = "where id = any ($1::text[]::uuid[])" + (" and root = id" if table == "family" else "")
         return sorted(await self._free(table, where, [job.id for job in kin.jobs]))
 
-    async def held_by(self, acting: asyncio.Future[object]) -> dict[str, set[str]]:
+    async def held_by(self, acting: asyncio.Future[object], holder: Any) -> dict[str, set[str]]:
         """The rows that a verb has locked when it waits for another one; none, if it never waits."""
         every = {table: await self._free(table) for table in TABLES}
-        if not await waits(self._session, acting):
+        if not await waits(self._session, holder, acting):
             return {}
         return {table: every[table] - await self._free(table) for table in TABLES}
 

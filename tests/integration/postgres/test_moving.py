@@ -14,13 +14,10 @@ from taskharbor.errors import LeaseLost
 from taskharbor.model.job import JobRecord, Progress
 from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Settlement, Stalled
 from taskharbor.testing.conformance.kit import QUEUE, claim, new_job
+from tests.integration.postgres.waiting import someone_waits_for
 
 JOBS = 300
 LEASE = timedelta(minutes=5)
-WAITS = (
-    "select count(*) from pg_stat_activity where datname = current_database()"
-    " and application_name = 'taskharbor' and wait_event_type = 'Lock'"
-)
 
 
 class Hands:
@@ -119,7 +116,7 @@ async def test_an_id_that_is_deleted_while_it_is_enqueued_again_is_new(
         async with keys.transaction():
             await keys.execute(f"select from {driver.address.identifier}.job_key for update")
             again = asyncio.ensure_future(driver.enqueue([known, known, new_job(key=b"key")]))
-            while not (await watcher.fetchval(WAITS) or again.done()):
+            while not (await someone_waits_for(keys, watcher) or again.done()):
                 await asyncio.sleep(0)
             await driver.delete([known.id])
         answers = await again
