@@ -278,7 +278,7 @@ async def test_a_tree_that_somebody_has_is_waited_for_by_a_step(
     async with session.transaction():
         await session.execute("select from family where id = $1::text::uuid for update", root.id)
         acting = asyncio.ensure_future(driver.exchange([Ack(job.lease)], claim()))
-        assert await waits(session, acting)
+        assert await waits(session, session, acting)
         assert asked.take() == ["exchange", "transaction"]
 
     assert [job.id for job in (await acting).claimed] == [last.id]
@@ -292,7 +292,7 @@ async def test_a_job_that_somebody_has_is_released_afterwards(driver: PostgresDr
     async with session.transaction():
         await session.execute("select from job_state where id = $1::text::uuid for update", last.id)
         acting = asyncio.ensure_future(driver.exchange([Ack(job.lease)], claim()))
-        assert await waits(session, acting)
+        assert await waits(session, session, acting)
         assert await session.fetchval("select count(*) from owed") == 1
         assert await states(driver, first, last) == [DONE, WAITS]
 
