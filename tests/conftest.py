@@ -74,13 +74,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(_SLOWEST))
 
 
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """For `tools/run_again.py`: only of a run that came to its end is it known what failed."""
-    cache = getattr(session.config, "cache", None)
-    if cache is not None and not hasattr(session.config, "workerinput"):
-        cache.set("last_exit", int(exitstatus))
-
-
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """For `--dist loadgroup`; `Sharing` says why."""
