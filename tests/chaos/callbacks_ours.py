@@ -14,7 +14,7 @@ from taskharbor import Harbor
 from taskharbor.drivers import connect
 from taskharbor.errors import DriverUnavailable
 from taskharbor.model.entropy import child_id
-from taskharbor.model.job import JobRecord
+from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.state import JobState
 from taskharbor.tasks.request import Call
 from tests.chaos.own_stores import OwnCluster
@@ -86,8 +86,21 @@ class Ours:
             for number in range(children)
         ]
         then = Call[None](type="callback", payload={"run": run}, max_stalls=50)
-        flow = self._harbor.group(members, then=then, name=f"run-{run}")
-        self._roots[run] = (await flow.aenqueue()).id
+        jobs = self._harbor.group(members, then=then, name=f"run-{run}")._jobs()
+        await self._stored(jobs)
+        self._roots[run] = jobs[0].id
+
+    async def _stored(self, jobs: list[NewJob]) -> None:
+        """As soon as the store answers; a second call with the same ids stores nothing twice."""
+        driver = await self._harbor.client.adriver()
+        async with asyncio.timeout(self.patience):
+            while True:
+                try:
+                    await driver.enqueue(jobs)
+                except DriverUnavailable:
+                    await asyncio.sleep(0.1)
+                else:
+                    return
 
     async def restart_store(self) -> bool:
         if not self.store.has_network:
