@@ -1,20 +1,25 @@
 """DeadLetters: how many jobs are dead now, by queue and cause.
 
 The logbook counts deaths: a job that was retried and died again is in it twice. So pages ask the store for
-the jobs that are dead now. Everybody shares one bounded look, as on the board.
+the jobs that are dead now. Everybody shares one bounded look, as on the board:
+
+    count of failed jobs ──► more than a walk can cover: not known ──► none is read
+                         └─► else walk through them, without payloads
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import MAX_PAGE, Query
 from taskharbor.model.cause import cause_of_job
+from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
 
 if TYPE_CHECKING:
@@ -24,8 +29,11 @@ MOST_LOOKED_AT = 20_000
 LOOK_SECONDS = 0.5
 LEAST_SECONDS = 2.0
 """A look is kept at least so long."""
-SHARE = 20.0
-"""And so many times as long as it took."""
+SHARE = 50.0
+"""And so many times as long as it took: looking takes at most 2 % of the time."""
+SLOW_FOR = 600.0
+"""A walk that ran out of time says for so long how many jobs a walk can cover."""
+ONE_PAGE = MAX_PAGE
 
 
 class DeadNow(msgspec.Struct, frozen=True):
@@ -42,6 +50,9 @@ class DeadNow(msgspec.Struct, frozen=True):
         return sum(count for (queue, one), count in self.counts.items() if one == cause and sees(queue))
 
 
+TOO_MANY = DeadNow(Counter(), False)
+
+
 class DeadLetters:
     """The last look, and when the next may be taken."""
 
@@ -49,6 +60,7 @@ class DeadLetters:
         self._service = service
         self._looking: asyncio.Task[DeadNow] | None = None
         self._old_at = float("-inf")
+        self._reach, self._reach_until = MOST_LOOKED_AT, float("-inf")
 
     async def look(self) -> DeadNow:
         """A look that is fresh enough; those who ask at the same time share one."""
@@ -59,17 +71,39 @@ class DeadLetters:
         return await asyncio.shield(task)
 
     async def _take(self) -> DeadNow:
-        clock, began = self._service.clock, self._service.clock.monotonic()
-        driver, counts, looked_at = await self._service.driver(), Counter[tuple[str, str]](), 0
-        query = Query(states=(JobState.FAILED,), newest_first=True, order_by="ended", limit=MAX_PAGE)
+        driver, began = await self._service.driver(), self._service.clock.monotonic()
+        try:
+            failed = sum(one.failed for one in (await driver.count(now=self._service.now())).values())
+            return TOO_MANY if failed > self._most(began) else await self._walk(driver, began)
+        finally:
+            ended = self._service.clock.monotonic()
+            self._old_at = ended + max(LEAST_SECONDS, SHARE * (ended - began))
+
+    def _most(self, at: float) -> int:
+        """How many jobs a walk can cover here."""
+        return self._reach if at < self._reach_until else MOST_LOOKED_AT
+
+    async def _walk(self, driver: Driver, began: float) -> DeadNow:
+        counts, looked_at = Counter[tuple[str, str]](), 0
+        query = Query(
+            states=(JobState.FAILED,), newest_first=True, order_by="ended", limit=ONE_PAGE, payloads=False
+        )
         while True:
             page = await driver.find(query, now=self._service.now())
+            counts.update(_places(page.jobs))
             looked_at += len(page.jobs)
-            for job in page.jobs:
-                cause = cause_of_job(job)
-                counts[job.queue, "" if cause is None else cause.id] += 1
-            took = clock.monotonic() - began
-            self._old_at = began + took + max(LEAST_SECONDS, SHARE * took)
-            if page.next_cursor is None or looked_at >= MOST_LOOKED_AT or took >= LOOK_SECONDS:
-                return DeadNow(counts, page.next_cursor is None)
+            if page.next_cursor is None:
+                return DeadNow(counts, True)
+            now = self._service.clock.monotonic()
+            if now - began >= LOOK_SECONDS:
+                self._reach, self._reach_until = looked_at, now + SLOW_FOR
+                return TOO_MANY
+            if looked_at >= MOST_LOOKED_AT:  # more died meanwhile
+                return TOO_MANY
             query = msgspec.structs.replace(query, cursor=page.next_cursor)
+
+
+def _places(jobs: Sequence[JobRecord]) -> list[tuple[str, str]]:
+    """The queue and the cause of each; a job may be dead without one."""
+    causes = [cause_of_job(job) for job in jobs]
+    return [(job.queue, cause.id if cause else "") for job, cause in zip(jobs, causes, strict=True)]

@@ -21,7 +21,7 @@ from taskharbor.model.log_series import QUARTER, window
 from taskharbor.model.logbook import CAUSE_STATUS, LogEntry, LogKey
 from taskharbor.observe.logbook import LogReader
 from taskharbor.web.auth import Principal
-from taskharbor.web.dead_letters import DeadNow
+from taskharbor.web.dead_letters import TOO_MANY, DeadNow
 
 if TYPE_CHECKING:
     from taskharbor.web.service import Service
@@ -105,7 +105,7 @@ class Failures:
         statuses = await self.statuses()
         steps = (until - since) // step
         found = self._gathered(rows, since, step, steps)
-        dead_now = await self._service.dead_letters.look()
+        dead_now = await self._service.dead_letters.look() if found else TOO_MANY
         for one in found:
             one.dead = _dead_of(
                 one, dead_now, lambda name: name == queue if queue else principal.may_use(name)

@@ -171,8 +171,9 @@ class JobWalk:
     # ------------------------------------------------------------------ the filter
 
     def _fitting(self, jobs: Iterable[JobRecord]) -> list[JobRecord]:
+        """Jobs that fit, without what they carry: ten thousand may be kept, and each may have megabytes."""
         return [
-            job
+            msgspec.structs.replace(job, payload=b"", result=None) if self._search.needs_payloads else job
             for job in jobs
             if self._principal.may_use(job.queue)
             and (self._also is None or self._also(job))

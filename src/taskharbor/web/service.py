@@ -21,7 +21,7 @@ from taskharbor.web.body_limits import BodyMemory
 from taskharbor.web.bulk import BulkActions
 from taskharbor.web.config import ServerConfig
 from taskharbor.web.connection_limits import ConnectionLimits
-from taskharbor.web.dead_letters import SHARE, DeadLetters
+from taskharbor.web.dead_letters import DeadLetters
 from taskharbor.web.failures import Failures
 from taskharbor.web.feed import Feed
 from taskharbor.web.limits import FailureLimit, QueueQuota, RateLimiter, StreamSlots
@@ -35,8 +35,8 @@ from taskharbor.web.worker_speeds import WorkerSpeeds
 if TYPE_CHECKING:
     from taskharbor.web.api.metrics import ServerMetrics
 
-CAUSES_KEPT_SECONDS = 2.0
-"""How long the walk for the dead letters of a cause is not repeated."""
+CAUSES_KEPT_SECONDS, CAUSES_SHARE = 2.0, 20.0
+"""What an opened cause shows is kept at least so long, and so many times as long as it took."""
 
 
 class Service:
@@ -69,7 +69,7 @@ class Service:
         self.audit = AuditLog()
         self.audit_book = AuditBook(self)
         self.shared_answers = SharedAnswers(self.clock)
-        self.opened_causes = SharedAnswers(self.clock, CAUSES_KEPT_SECONDS, share=SHARE)
+        self.opened_causes = SharedAnswers(self.clock, CAUSES_KEPT_SECONDS, share=CAUSES_SHARE)
         self.dead_letters = DeadLetters(self)
         self.failures = Failures(self)
         self.connections = ConnectionLimits(

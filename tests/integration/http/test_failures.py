@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from taskharbor import Harbor
+from taskharbor.drivers.messages import Page, Query
 from taskharbor.model.cause import cause_of
 from taskharbor.model.clock import micros
 from taskharbor.model.log_cells import CauseNumbers, Fire, packed
 from taskharbor.model.logbook import CAUSES, FIRES, LogEntry
 from taskharbor.model.schedule import Schedule, ticks
 from taskharbor.testing.clock import SimulatedClock
+from taskharbor.web import dead_letters
 from tests.integration.http.api import Api, make_token, token_file
 
 LATE = cause_of("send", "Late: gave up on order 1")
@@ -190,6 +192,69 @@ async def test_a_job_that_died_again_after_a_retry_is_dead_once(api: FailuresApi
 
     assert (cause["attempts"], cause["dead"], board["counts"]["failed"]) == (4, 2, 2)
     assert "2 jobs are dead" in board["needs"][0]["detail"]
+
+
+@pytest.fixture
+async def asked(api: FailuresApi, monkeypatch: pytest.MonkeyPatch) -> list[Query]:
+    """What the store is asked from now on; each question takes 100 ms."""
+    driver, queries = await api.harbor.client.adriver(), list[Query]()
+    find = driver.find
+
+    async def noting(query: Query, **options: Any) -> Page:
+        queries.append(query)
+        api.clock.advance(timedelta(milliseconds=100))
+        return await find(query, **options)
+
+    monkeypatch.setattr(driver, "find", noting)
+    return queries
+
+
+async def test_a_look_at_the_dead_reads_no_payloads_and_is_kept(api: FailuresApi, asked: list[Query]) -> None:
+    await api.failed(dead=3)
+
+    await api.causes()
+    assert [query.payloads for query in asked] == [False]
+    api.clock.advance(timedelta(seconds=3.9))
+    await api.causes()
+    assert len(asked) == 1
+    api.clock.advance(timedelta(seconds=1.2))
+    await api.causes()
+    assert len(asked) == 2
+
+
+async def test_more_dead_letters_than_a_walk_covers_are_not_walked_through(
+    api: FailuresApi, asked: list[Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "MOST_LOOKED_AT", 2)
+    await api.failed(dead=4, kills=False)
+    for number in range(3):
+        await api.dead(f"Late: gave up on order {number}")
+
+    [cause] = await api.causes()
+
+    assert (cause["dead"], asked) == (4, [])
+
+
+async def test_a_walk_that_ran_out_of_time_says_what_a_walk_covers(
+    api: FailuresApi, asked: list[Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "ONE_PAGE", 1)
+    await api.failed(dead=8)
+
+    await api.causes()
+    assert len(asked) == 5
+    api.clock.advance(timedelta(minutes=5))
+    await api.causes()
+    assert len(asked) == 5
+    api.clock.advance(timedelta(minutes=6))
+    await api.causes()
+    assert len(asked) == 10
+
+
+async def test_without_causes_nobody_looks_for_the_dead(api: FailuresApi, asked: list[Query]) -> None:
+    await api.dead("Late: gave up on order 7")
+
+    assert (await api.causes(), asked) == ([], [])
 
 
 async def test_a_cause_is_muted_snoozed_and_opened_again(api: FailuresApi) -> None:

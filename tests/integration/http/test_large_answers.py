@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,21 @@ import httpx2
 import pytest
 
 from taskharbor.drivers import connect
+from taskharbor.drivers.messages import Claim
+from taskharbor.model.cause import cause_of
+from taskharbor.model.clock import micros
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NewJob
+from taskharbor.model.log_cells import CauseNumbers, packed
+from taskharbor.model.logbook import CAUSES, LogEntry
+from taskharbor.model.settlement import Fail
 from tests.integration.http.api import GENEROUS_SECONDS, make_token, token_file
 
 MEGABYTE = 1_000_000
 LIMIT = 256 * 1024 * 1024
 JOBS = 150
+DAY = timedelta(days=1)
+RETRY_ALL = {"action": "retry", "q": "state:failed xxxx", "dry_run": True}
 
 
 @pytest.fixture
@@ -129,6 +138,38 @@ async def test_a_viewers_list_of_large_jobs_is_made_in_bounded_memory(url: str, 
 
     assert {job["id"] for job in listed["items"]} == set(ids)
     assert peak < LIMIT
+
+
+@pytest.mark.more("hundreds of jobs, or megabytes of them")
+async def test_looking_at_large_dead_letters_takes_little_memory(server: tuple[str, int], url: str) -> None:
+    """A look at the board reads them without payloads; a search reads those, and keeps none."""
+    (address, pid), ids = server, await fill(url, 300)
+    await kill_all(url)
+
+    with httpx2.Client(timeout=GENEROUS_SECONDS) as client:
+        causes = client.get(f"{address}/api/failures").json()["items"]
+        assert [one["dead"] for one in causes] == [300]
+        assert client.get(f"{address}/api/board").json()["counts"]["failed"] == 300
+        assert peak_of(pid) < LIMIT
+        preview = client.post(f"{address}/api/bulk", json=RETRY_ALL).json()
+        assert 0 < preview["count"] <= len(ids)
+        assert client.get(f"{address}/api/jobs?q=xxxx&limit=300").json()["items"]
+    assert peak_of(pid) < LIMIT * 9 // 16
+
+
+async def kill_all(url: str) -> None:
+    """Every job fails for the same cause, which the logbook knows."""
+    async with connect(url) as driver:
+        now = driver.clock.now()
+        claim = Claim(queues=("default",), worker_id="w", limit=10)
+        while jobs := (await driver.reserve(claim)).jobs:
+            await driver.settle([Fail(job.lease, "Late: no luck") for job in jobs])
+        cause, at = cause_of("big", "Late: no luck"), now.replace(second=0, microsecond=0)
+        row = CauseNumbers(
+            cause.id, "default", "big", cause.title, None, "error", 0, 1, micros(at), micros(at), "019e"
+        )
+        data = packed([row])
+        await driver.write_log([LogEntry(book=CAUSES, at=at, by="w", data=data, until=at + DAY)])
 
 
 @pytest.mark.more("hundreds of jobs, or megabytes of them")
