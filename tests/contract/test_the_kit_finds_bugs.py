@@ -21,7 +21,7 @@ MUST_FAIL = {
         "test_a_fail_needs_the_token_in_time_and_a_running_job",
         "test_no_verb_works_with_another_token",
         "test_a_stale_worker_changes_nothing_in_any_of_three_situations",
-        "test_another_token_is_told_before_an_expired_lease",
+        "test_another_token_comes_before_an_expired_lease",
     ],
     "no_expiry_check": [
         "test_an_expired_lease_is_never_revived",

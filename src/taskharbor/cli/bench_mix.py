@@ -25,7 +25,7 @@ from taskharbor.worker import Worker
 _LOOK_SECONDS = 0.25
 _STUCK_SECONDS = 60
 _AT_ONCE = 1000
-_PROBLEMS_TOLD = 10
+_PROBLEMS_SHOWN = 10
 _KEPT = timedelta(hours=1)
 
 
@@ -164,9 +164,9 @@ class Mix:
             note = f"; {joined} of {jobs} requests joined a waiting job of their key" if joined else ""
             self._session.out.say(f"every job ended as expected{note}")
             return
-        for problem in account.problems[:_PROBLEMS_TOLD]:
+        for problem in account.problems[:_PROBLEMS_SHOWN]:
             self._session.out.say(problem)
-        if (more := len(account.problems) - _PROBLEMS_TOLD) > 0:
+        if (more := len(account.problems) - _PROBLEMS_SHOWN) > 0:
             self._session.out.say(f"and {more} more")
         raise TaskHarborError(f"not every job ended as expected: {counted(len(account.problems), 'problem')}")
 

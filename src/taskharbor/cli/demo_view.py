@@ -83,7 +83,7 @@ class Watcher:
 
 
 def happening(before: JobRecord | None, job: JobRecord) -> str | None:
-    """What happened to a job between two looks, if it is worth telling."""
+    """What happened to a job between two looks, if it is worth a line."""
     attempts, stalls = (0, 0) if before is None else (before.attempts, before.stalls)
     if before is not None and before.state is job.state and (job.attempts, job.stalls) == (attempts, stalls):
         return None

@@ -103,7 +103,7 @@ def _meant(part: str, look: _Look) -> str:
         raise NotFoundError(f"no job id starts or ends with {part!r}{where}{hint}")
     if len(fitting) > 1:
         raise UsageError(f"{part!r} matches {len(fitting)} jobs; give more digits: {_named(fitting)}")
-    if not look.is_whole and not _is_telling(digits, _digits(fitting[0].id)):
+    if not look.is_whole and not _is_distinct(digits, _digits(fitting[0].id)):
         raise UsageError(
             f"{part!r} may match jobs that were not searched: "
             f"give the whole id, or its last {_CHOSEN_BY_CHANCE} digits"
@@ -115,7 +115,7 @@ def _fits(digits: str, of: str) -> bool:
     return of.startswith(digits) or of.endswith(digits)
 
 
-def _is_telling(digits: str, of: str) -> bool:
+def _is_distinct(digits: str, of: str) -> bool:
     """Whether it has enough random digits."""
     by_chance = len(digits) if of.endswith(digits) else len(digits) - _TIME_AND_VERSION
     return by_chance >= _CHOSEN_BY_CHANCE

@@ -36,8 +36,8 @@ from taskharbor.model.family_steps import (
     over_among,
     parent_of,
     released,
+    reported_end,
     stopped,
-    told_end,
     with_end,
 )
 from taskharbor.model.job import NO_TIME, JobRecord
@@ -71,7 +71,7 @@ class FamiliesInStep(JobsInStep, Protocol):
     Methods that take `cursor` and `limit` return jobs in enqueue order with a seq above the cursor.
     """
 
-    told: list[FamilyEnd]
+    to_report: list[FamilyEnd]
     """What this step has ended, for its answer."""
 
     def follow(self, job: JobRecord) -> None:
@@ -145,17 +145,17 @@ def carry_out(jobs: FamiliesInStep, limit: int = STEP_LIMIT) -> int:
 
 
 def concluded(jobs: FamiliesInStep, answers: list[_Answer]) -> list[_Answer]:
-    """Carry out what follows from the items of a call, unless all were refused; the answers tell the ends."""
+    """Carry out what follows from the items of a call, unless all were refused. The answers have the ends."""
     if all(isinstance(answer, TaskHarborError) for answer in answers):
         return answers
     carry_out(jobs)
-    return with_ended(answers, take_told(jobs))
+    return with_ended(answers, take_ends(jobs))
 
 
-def take_told(jobs: FamiliesInStep) -> tuple[FamilyEnd, ...]:
+def take_ends(jobs: FamiliesInStep) -> tuple[FamilyEnd, ...]:
     """What has ended since the last time, for one answer."""
-    told, jobs.told = tuple(jobs.told), []
-    return told
+    ends, jobs.to_report = tuple(jobs.to_report), []
+    return ends
 
 
 def sweep(jobs: FamiliesInStep, limit: int = CALL_LIMIT) -> int:
@@ -174,8 +174,8 @@ def _count_ends(jobs: FamiliesInStep) -> None:
 
 
 def _count_end(jobs: FamiliesInStep, job: JobRecord) -> None:
-    if (end := told_end(job)) is not None:
-        jobs.told.append(end)
+    if (end := reported_end(job)) is not None:
+        jobs.to_report.append(end)
     parent = parent_record(jobs, job)
     if parent is not None:
         parent = with_end(parent, job)

@@ -1,4 +1,4 @@
-"""Ends that no attempt reports: which answer tells them, and what is said about them.
+"""Ends that no attempt reports: which answer reports them, and what it says.
 
 `families.py` notes them in the step that ends a job. Each is in exactly one answer; who gets it reports it.
 """

@@ -18,7 +18,7 @@ from taskharbor.drivers.families import (
     parent_record,
     release,
     stop,
-    take_told,
+    take_ends,
 )
 from taskharbor.drivers.messages import (
     CancelAnswer,
@@ -226,7 +226,7 @@ def cancel(jobs: FamiliesInStep, job_id: str) -> CancelAnswer:
     carry_out(jobs)
     after = jobs.get(job.id) or job
     result = CancelResult.CANCELLED if after.state in TERMINAL else CancelResult.REQUESTED
-    return CancelAnswer(job.id, result, after.state, now, after.version, take_told(jobs))
+    return CancelAnswer(job.id, result, after.state, now, after.version, take_ends(jobs))
 
 
 def speculate(
@@ -267,7 +267,7 @@ def requeue(
         release(jobs, after, is_parked=False)
     carry_out(jobs)
     after = jobs.get(job.id) or after
-    return Requeued(after.id, after.state, now, after.version, take_told(jobs))
+    return Requeued(after.id, after.state, now, after.version, take_ends(jobs))
 
 
 def _is_refused_above(jobs: FamiliesInStep, job: JobRecord) -> BrokenBond | None:

@@ -52,7 +52,7 @@ class HarborWorker(Worker):
         try:
             await self._schedules._astore_on(self.driver)
         except Forbidden as error:
-            _tell_unstored(error)
+            _warn_unstored(error)
 
     async def _run_once(self, until_idle: bool) -> str:
         await self._store_schedules()
@@ -83,6 +83,6 @@ class HarborWorker(Worker):
             _log.exception("the scheduler of worker %s stopped unexpectedly", self.id)
 
 
-def _tell_unstored(error: Forbidden) -> None:
+def _warn_unstored(error: Forbidden) -> None:
     """A worker whose token is for some queues need not be the one that brings the schedules of all."""
     _log.warning("no permission to store schedules; another program must store them: %s", error)

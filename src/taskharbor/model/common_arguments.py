@@ -36,7 +36,7 @@ class InCommon(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def in_common(jobs: Sequence[Values], others: Sequence[Values]) -> list[InCommon]:
-    """The values that tell these jobs from the others, the clearest first. Too few jobs have nothing."""
+    """The values that set these jobs apart, the clearest first. Too few jobs have nothing."""
     if len(jobs) < _LEAST_JOBS:
         return []
     found = []

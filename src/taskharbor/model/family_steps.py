@@ -35,7 +35,7 @@ _OWN: dict[JobState, Literal["completed", "failed", "cancelled"]] = {
     JobState.FAILED: "failed",
     JobState.CANCELLED: "cancelled",
 }
-_TOLD_STOPS = ("skipped", "deadline")
+_REPORTED_STOPS = ("skipped", "deadline")
 MISSED = "not over by its deadline"
 
 
@@ -229,11 +229,11 @@ def _failure(kind: str, error: str, now: datetime) -> dict[str, Any]:
     return {"state": JobState.FAILED, "failure_kind": kind, "last_error": error, "failed_at": now}
 
 
-def told_end(job: JobRecord) -> FamilyEnd | None:
-    """The end of a job as an answer tells it; None where an attempt reports it, or its parent's counts do."""
+def reported_end(job: JobRecord) -> FamilyEnd | None:
+    """The end of a job as answers have it; None where an attempt reports it, or its parent's counts do."""
     family = job.family
     if family is None or not (
-        family.total or family.stopping in _TOLD_STOPS or bonds_of(job).done_by == "children"
+        family.total or family.stopping in _REPORTED_STOPS or bonds_of(job).done_by == "children"
     ):
         return None
     return FamilyEnd(

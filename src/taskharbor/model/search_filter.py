@@ -194,7 +194,7 @@ def _compare(value: Value, number: float) -> bool:
 
 
 def _at(value: Any, path: tuple[str, ...]) -> Iterator[Any]:
-    """The values at a path. A list stands for its items, unless the path names one by its number."""
+    """The values at a path. A list means its items, unless the path names one by its number."""
     if isinstance(value, list) and not (path and path[0].isdecimal()):
         for item in value:
             yield from _at(item, path)

@@ -121,7 +121,7 @@ def log_attempts(events: EventBus) -> None:
     if _log.isEnabledFor(logging.INFO):
         successes = _Successes(math.inf if _log.isEnabledFor(logging.DEBUG) else LINES_A_SECOND)
         events.listen(successes.answered, AttemptsAnswered)
-        events.listen(successes.tell_the_rest, WorkerStopped)
+        events.listen(successes.report_the_rest, WorkerStopped)
 
 
 def _went_wrong(event: AttemptWentWrong) -> None:
@@ -200,7 +200,7 @@ class _Successes:
     def answered(self, batch: AttemptsAnswered) -> None:
         now = self._clock.monotonic()
         if now - self._second >= 1.0:
-            self.tell_the_rest()
+            self.report_the_rest()
             self._second, self._lines = now, 0
         for job, answer in zip(batch.jobs, batch.answers, strict=True):
             outcome = _WENT_WELL.get(type(job.end.outcome))
@@ -215,9 +215,9 @@ class _Successes:
             else:
                 self._more[record.type] += 1
         if self._more and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(1.0, self.tell_the_rest)
+            self._timer = asyncio.get_running_loop().call_later(1.0, self.report_the_rest)
 
-    def tell_the_rest(self, _event: object = None) -> None:
+    def report_the_rest(self, _event: object = None) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

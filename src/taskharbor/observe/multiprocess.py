@@ -81,7 +81,7 @@ def report_to(descriptor: int, meter: Meter) -> Callable[[], None]:
         while view:
             view = view[os.write(descriptor, view) :]
 
-    def keep_telling() -> None:
+    def keep_reporting() -> None:
         with suppress(OSError):
             while not is_over.wait(REPORT_EVERY_SECONDS):
                 send()
@@ -89,7 +89,7 @@ def report_to(descriptor: int, meter: Meter) -> Callable[[], None]:
         with suppress(OSError):
             os.close(descriptor)
 
-    thread = threading.Thread(target=keep_telling, name="taskharbor-metrics", daemon=True)
+    thread = threading.Thread(target=keep_reporting, name="taskharbor-metrics", daemon=True)
     thread.start()
 
     def end() -> None:

@@ -1,6 +1,6 @@
 """What the store as a whole holds: measured by one of all the processes that show metrics.
 
-    stand by ──the role is free──► measure every few seconds ──role lost, or the store away──► stand by
+    wait ──the role is free──► measure every few seconds ──role lost, or the store away──► wait
 
 Each of them would measure the same, and a sum over all would multiply it. The role is one of their own
 and not the scheduler's: the leading scheduler may well be a process that shows nothing.

@@ -189,7 +189,7 @@ class Tracing:
                 raise
             except BaseException as error:
                 if span.is_recording():
-                    _tell_error(span, error)
+                    _record_error(span, error)
                 raise
 
     @contextmanager
@@ -288,7 +288,7 @@ def _outcome(value: object) -> str:
     return "cancelled" if isinstance(value, Cancel) else "completed"
 
 
-def _tell_error(span: Span, error: BaseException) -> None:
+def _record_error(span: Span, error: BaseException) -> None:
     ctx = running.get(None)
     reason = None if ctx is None else ctx.cancelled.reason
     if reason in _NOT_ERRORS or (reason is None and isinstance(error, asyncio.CancelledError)):

@@ -69,7 +69,7 @@ class SpeculateOnStragglers:
         return sum([await self._copy(job, usual.get(job.type), ranking, now) for job in slow])
 
     def _watch(self, jobs: Sequence[JobRecord]) -> None:
-        """Tell of each kind once, before its first copy: a counter must begin with 0 to show an increase."""
+        """Report each kind once, before its first copy: a counter must begin with 0 to show an increase."""
         for queue, type_ in sorted({(job.queue, job.type) for job in jobs} - self._watched):
             self._watched.add((queue, type_))
             self._events.emit(SpeculationWatched(type=type_, queue=queue))
@@ -95,10 +95,10 @@ class SpeculateOnStragglers:
         answer = await self._driver.speculate(job.id, head_start=start, now=self._now.given)
         self._copied.add(_run_of(job))  # so that it need not be asked again; the store remembers it too
         if isinstance(answer, Speculated):
-            self._tell(job, answer, now)
+            self._report(job, answer, now)
         return isinstance(answer, Speculated)
 
-    def _tell(self, job: JobRecord, answer: Speculated, now: datetime) -> None:
+    def _report(self, job: JobRecord, answer: Speculated, now: datetime) -> None:
         ran = now - (job.started_at or now)
         self._events.emit(
             SpeculationStarted(

@@ -40,8 +40,8 @@ def _with_token(url: str) -> str:
     A token of the environment stays there: the driver looks for it itself.
     """
     scheme, _, rest = url.partition("://")
-    is_said = "@" in rest.partition("/")[0] or any(name in os.environ for name in _TOKEN_VARIABLES)
-    if scheme not in ("http", "https") or is_said:
+    is_given = "@" in rest.partition("/")[0] or any(name in os.environ for name in _TOKEN_VARIABLES)
+    if scheme not in ("http", "https") or is_given:
         return url
     token = load_settings().values.token
     return url if token is None else f"{scheme}://{quote(token, safe='')}@{rest}"

@@ -19,7 +19,7 @@ _TURNS = 20  # how often the loop may turn before a woken task must have come to
 _Sleeper = tuple[datetime, int, asyncio.AbstractEventLoop, "asyncio.Future[None]", str | None]
 
 running_job: ContextVar[str | None] = ContextVar("running_job", default=None)
-"""The job whose handler this is; so the clock can tell handlers that sleep from workers that do."""
+"""The job whose handler this is; so the clock knows a handler that sleeps from a worker that does."""
 
 
 class SimulatedClock:

@@ -236,7 +236,7 @@ class Failures:
 
 
 def _dead_of(one: FailingCause, now: DeadNow, sees: Callable[[str], bool]) -> int:
-    """What cannot be counted now, as for causes that were too many to name, is said as the logbook has it."""
+    """What cannot be counted now, as for causes that were too many to name, is as in the logbook."""
     found = now.of(one.numbers.cause, sees)
     return one.numbers.dead if found is None or one.numbers.cause == OTHER else found
 

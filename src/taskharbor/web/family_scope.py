@@ -1,7 +1,7 @@
 """Families and tokens for some queues: a family may reach over queues, such a token must not.
 
 It stores no job that makes jobs: those are in its payload, for any queue. And it sees no end in another
-queue: an answer tells each end once, so the server itself reports those that the caller may not know.
+queue: each end is in one answer only, so the server itself reports those that the caller may not know.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ HEAD = "taskharbor.head"
 
 LEAST_TO_GZIP = 1024
 _MOST_TO_GZIP_AT_ONCE = 64 * 1024
-"""A longer body is gzipped in a thread: the event loop would stand still for milliseconds."""
+"""A longer body is gzipped in a thread: the event loop would stop for milliseconds."""
 
 _ON_ALL = [
     (b"cache-control", b"no-store"),

@@ -149,7 +149,7 @@ def refusal(leased: LeasedJob) -> Outcome:
 
 
 async def _fill_in(ctx: JobContext, leased: LeasedJob, tools: AttemptTools | None) -> None:
-    """Put the results of other nodes into the arguments that stand for them."""
+    """Put the results of other nodes into the arguments that name them."""
     if tools is not None and REFS_HEADER in leased.record.headers:
         ctx.job = await with_results(tools, leased, ctx.job)
 

@@ -15,7 +15,7 @@ _MEMORY = Path("/proc/meminfo")
 
 
 def machine_now(store_s: float | None = None, *, memory: Path = _MEMORY) -> Machine:
-    """Cores, load and memory; None for what this system does not tell."""
+    """Cores, load and memory; None for what this system does not show."""
     total, used = _memory(memory)
     return Machine(cores=_cores(), load=_load(), memory=total, memory_used=used, store_s=store_s)
 
@@ -80,7 +80,7 @@ def _use_by_uuid() -> dict[str, dict[str, Any]]:
 
 
 def _use(nvml: object, device: object) -> dict[str, Any]:
-    """Each by itself: a slice of a device, or an old one, does not tell everything."""
+    """Each by itself: a slice of a device, or an old one, does not show everything."""
     ask, found = vars(nvml), dict[str, Any]()
     with suppress(ask["NVMLError"]):
         found["memory_used"] = int(ask["nvmlDeviceGetMemoryInfo"](device).used)

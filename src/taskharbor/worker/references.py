@@ -23,7 +23,7 @@ _CODECS: dict[str, Codec] = {"json": JsonCodec(max_bytes=_LARGE), "msgpack": Msg
 
 
 async def with_results(tools: AttemptTools, leased: LeasedJob, job: Job) -> Job:
-    """The job with the results that its arguments stand for.
+    """The job with the results that its arguments name.
 
     Raises:
         Unrecoverable: one of them has no result, or they are too large: another try would not help.

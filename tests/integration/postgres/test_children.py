@@ -204,7 +204,7 @@ async def test_promote_finds_all_that_a_dead_handle_left_a_part_at_a_time(
 async def test_an_answer_that_can_carry_no_end_leaves_it_for_the_next(driver: PostgresDriver) -> None:
     """A reclaim of nothing, and a call whose items are all refused."""
     [end] = (await driver.enqueue([group()]))[0].ended
-    driver._untold = (end,)
+    driver._unreported = (end,)
     [lost] = await driver.settle([Ack(Lease(end.id, "0" * 32, 1, datetime.now(UTC)))])
     assert isinstance(lost, LeaseLost)
     assert await driver.reclaim() == []
@@ -215,7 +215,7 @@ async def test_an_answer_that_can_carry_no_end_leaves_it_for_the_next(driver: Po
 async def test_an_end_is_reported_once_though_other_calls_take_some_meanwhile(
     driver: PostgresDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One call ends a family while another has taken what was untold, and has added to it."""
+    """One call ends a family while another has taken what was unreported, and has added to it."""
     root = group()
     await driver.enqueue([root, *children(root, 1)])
     jobs = await taken(driver, 1)
@@ -224,12 +224,12 @@ async def test_an_end_is_reported_once_though_other_calls_take_some_meanwhile(
 
     async def meanwhile(*arguments: Any, **options: Any) -> Any:
         answer = await step(*arguments, **options)
-        assert driver._take_untold() == (one,)
-        driver._untold += (two,)
+        assert driver._take_unreported() == (one,)
+        driver._unreported += (two,)
         return answer
 
     monkeypatch.setattr(driver, "_family_step", meanwhile)
-    driver._untold = (one,)
+    driver._unreported = (one,)
     [settled] = await driver.settle([Ack(job.lease) for job in jobs])
     assert isinstance(settled, Settled)
     assert [end.id for end in settled.ended] == [two.id, root.id]

@@ -64,7 +64,7 @@ async def command(
     before = await bench.stored_bytes()
     try:
         rows = [await bench.timed("enqueue", bench.enqueue, parts)]
-        await bench.tell_memory(before, jobs)
+        await bench.print_memory(before, jobs)
         rows += [
             await bench.timed("lease", bench.lease, parts),
             await bench.timed("complete", bench.complete, parts),
@@ -133,7 +133,7 @@ class Bench:
             self._session.out.detail(f"memory per job is not shown: {error}")
             return None
 
-    async def tell_memory(self, before: int | None, jobs: int) -> None:
+    async def print_memory(self, before: int | None, jobs: int) -> None:
         """Print the memory that a waiting job takes beyond its payload."""
         after = await self.stored_bytes()
         if before is not None and after is not None:

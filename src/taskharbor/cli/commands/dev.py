@@ -129,7 +129,7 @@ class Crew:
         self._commands = commands
         self._inherited = () if listener is None else (listener.fileno(),)
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
 
     def start(self) -> None:
         # Ctrl+C reaches this process alone, which stops them in order. When it is killed, they go with it.
@@ -138,8 +138,8 @@ class Crew:
     def ended(self) -> int | None:
         """The exit code of a process that ended by itself; returned once."""
         for process in self._processes:
-            if process.poll() is not None and process.pid not in self._told:
-                self._told.add(process.pid)
+            if process.poll() is not None and process.pid not in self._reported:
+                self._reported.add(process.pid)
                 return process.returncode
         return None
 

@@ -144,11 +144,11 @@ async def command(
     [stored] = await session.driver.enqueue([job])
     if wait:
         return await wait_for(session, [stored.id], wait_timeout)
-    _tell(session, job, stored)
+    _print_one(session, job, stored)
     return DONE
 
 
-def _tell(session: Session, job: NewJob, stored: Enqueued) -> None:
+def _print_one(session: Session, job: NewJob, stored: Enqueued) -> None:
     view = {"id": stored.id, "result": stored.result.value, "type": job.type, "queue": job.queue}
     session.out.document(view, [stored.id])
     if not session.out.is_machine_readable:
@@ -173,13 +173,13 @@ async def _many(session: Session, path: Path, defaults: JobLine) -> int:
                 bar.advance(len(jobs))
         except BaseException:
             if results:
-                _tell_many(session, results)
+                _print_many(session, results)
             raise
-    _tell_many(session, results)
+    _print_many(session, results)
     return DONE
 
 
-def _tell_many(session: Session, results: Counter[str]) -> None:
+def _print_many(session: Session, results: Counter[str]) -> None:
     view: dict[str, Any] = {"enqueued": results.total(), "results": dict(results)}
     words = ", ".join(f"{count} {result}" for result, count in results.items()) or "nothing"
     session.out.document(view, [f"{results.total()} enqueued: {words}"])

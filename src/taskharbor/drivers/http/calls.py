@@ -3,7 +3,7 @@
 call ──► answered
   │ the connection broke: it is unknown whether the call was done
   └──► the same call again, with the same id ──► answered: done once, whatever happened before
-            │ the server cannot tell, or is not there
+            │ the server does not know, or is away
             └──► DriverUnavailable, done=None
 """
 

@@ -107,14 +107,14 @@ class MemoryDriver(Driver):
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
         with self._step(now) as store:
             if any(job.bonds is not None for job in jobs):
-                return with_ended(store.enqueue_family(jobs, None), families.take_told(store))
+                return with_ended(store.enqueue_family(jobs, None), families.take_ends(store))
             return store.enqueue(jobs)
 
     async def do_enqueue_family(
         self, jobs: Sequence[NewJob], by: Lease | None, now: datetime | None
     ) -> list[Enqueued]:
         with self._step(now) as store:
-            return with_ended(store.enqueue_family(jobs, by), families.take_told(store))
+            return with_ended(store.enqueue_family(jobs, by), families.take_ends(store))
 
     async def do_resolve(
         self, items: Sequence[Resolution], now: datetime | None
@@ -173,7 +173,7 @@ class MemoryDriver(Driver):
         with self._step(now) as store:
             owed = families.sweep(store, limit) if store.has_families else 0
             moved = store.promote(list(store.later), limit)
-            return Promoted(owed + moved, families.take_told(store))
+            return Promoted(owed + moved, families.take_ends(store))
 
     async def do_prune(self, limit: int, now: datetime | None) -> int:
         with self._step(now) as store:

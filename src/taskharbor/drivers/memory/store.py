@@ -58,7 +58,7 @@ class Store(Records):
         self.subscriptions = Subscriptions()
         self.has_families = False
         """Whether a job ever had bonds or notes, or was parked: without, the way of a plain job is all."""
-        self.told: list[FamilyEnd] = []
+        self.to_report: list[FamilyEnd] = []
         self._lock = threading.RLock()
 
     @contextmanager
@@ -202,7 +202,7 @@ class Store(Records):
                 self.put(record)
                 taken.append(record)
             self.gates.spend(queue, claim, len(picked), now)
-        return Claimed(taken, given_up_in(swept), families.take_told(self) if self.has_families else ())
+        return Claimed(taken, given_up_in(swept), families.take_ends(self) if self.has_families else ())
 
     def _candidates(self, queue: str, claim: Claim) -> Iterator[JobRecord]:
         """The jobs of one queue that this worker may have, best first, lane by lane."""

@@ -128,23 +128,23 @@ class Attempts(Leases):
     # ------------------------------------------------------------------ settle and claim
 
     async def do_reserve(self, claim: Claim, now: datetime | None) -> Claimed:
-        return self._telling_claim(await self._claim(claim, now))
+        return self._claim_with_ends(await self._claim(claim, now))
 
     async def do_settle(
         self, settlements: Sequence[Settlement], now: datetime | None
     ) -> list[Settled | LeaseLost]:
-        return self._telling((await self._exchange(settlements, None, now)).settled)
+        return self._with_ends((await self._exchange(settlements, None, now)).settled)
 
     async def do_exchange(
         self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
     ) -> Exchanged:
         if settlements:
-            return self._telling_claim(await self._exchange(settlements, claim, now))
+            return self._claim_with_ends(await self._exchange(settlements, claim, now))
         got = await self._claim(claim, now)
-        return self._telling_claim(Exchanged([], got.jobs, None, got.given_up))
+        return self._claim_with_ends(Exchanged([], got.jobs, None, got.given_up))
 
-    def _telling_claim(self, answer: _A) -> _A:
-        return replace(answer, ended=self._take_untold()) if self._untold else answer
+    def _claim_with_ends(self, answer: _A) -> _A:
+        return replace(answer, ended=self._take_unreported()) if self._unreported else answer
 
     async def _exchange(
         self, settlements: Sequence[Settlement], claim: Claim | None, now: datetime | None
@@ -212,7 +212,7 @@ class Attempts(Leases):
         for _ in range(_TRIES):
             if swept is not None:
                 reclaimed, ended = without_ended(await self._reclaim_one_by_one(list(swept.left), now))
-                self._untold += ended
+                self._unreported += ended
                 given_up += swept.given_up(reclaimed)
             head, jobs, swept = await self._ask(NOTHING, claim, now)
             has_released = bool(head[_FLAGS] & _IS_OWED and await self._sweep_families(now))

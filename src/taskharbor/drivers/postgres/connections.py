@@ -232,7 +232,7 @@ class Connections:
                 await connection.execute("select")
         except (*FOREIGN, asyncio.CancelledError):
             connection.terminate()
-            self._tell_of(connection)
+            self._report_change(connection)
         else:
             self._give_back(connection)
 
@@ -354,9 +354,9 @@ class Connections:
             self._idle.append(connection)
             if self._trimming is None:
                 self._trimming = self._loop.call_later(IDLE_SECONDS, self._trim)
-        self._tell_of(connection)
+        self._report_change(connection)
 
-    def _tell_of(self, connection: Any) -> None:
+    def _report_change(self, connection: Any) -> None:
         """It is free again, or lost: wake the caller that waits for this very one, or for any."""
         self._lent.pop(connection, None)
         self._leaving.discard(connection)

@@ -29,7 +29,7 @@ class Control(Families):
         answers = await self._step(
             ids, now, lambda jobs: [lifecycle.cancel(jobs, job_id) for job_id in ids], cancel_families
         )
-        return self._telling(answers)
+        return self._with_ends(answers)
 
     async def do_cancel_waiting(self, queue: str, key: bytes, now: datetime | None) -> bool:
         async def step(connection: Any) -> bool:
@@ -63,7 +63,7 @@ class Control(Families):
                 for job_id in ids
             ]
 
-        return self._telling(await self._step(ids, now, requeue, requeue_families))
+        return self._with_ends(await self._step(ids, now, requeue, requeue_families))
 
     async def do_delete(
         self, ids: Sequence[str], now: datetime | None

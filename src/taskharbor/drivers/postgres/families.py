@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from taskharbor.drivers import families, family_verbs
-from taskharbor.drivers.families import CALL_LIMIT, STEP_LIMIT, take_told
+from taskharbor.drivers.families import CALL_LIMIT, STEP_LIMIT, take_ends
 from taskharbor.drivers.family_ends import with_ended
 from taskharbor.drivers.family_enqueue import Arrival
 from taskharbor.drivers.messages import Enqueued, FamilyEnd, Noted, Resolution, Resolved
@@ -48,7 +48,7 @@ class Families(Handle):
 
     _is_owing = False
     """Whether a step of this handle has left something to do: its next claim looks."""
-    _untold: tuple[FamilyEnd, ...] = ()
+    _unreported: tuple[FamilyEnd, ...] = ()
     """What sweeps of this handle have ended, for its next answer."""
     _far: dict[str, None]
     """Parents to look at again,"""
@@ -82,7 +82,7 @@ class Families(Handle):
 
         answers = await self._connections.step(enqueue)
         await self._carry_on(step, now)
-        return self._telling(answers)
+        return self._with_ends(answers)
 
     async def do_resolve(
         self, items: Sequence[Resolution], now: datetime | None
@@ -92,7 +92,7 @@ class Families(Handle):
 
         new = [item.new for item in items if item.new is not None]
         ids = [*(item.id for item in items), *_named_by(new)]
-        return self._telling(await self._family_step(ids, now, resolve, seqs=len(new)))
+        return self._with_ends(await self._family_step(ids, now, resolve, seqs=len(new)))
 
     async def do_note(
         self, notes: Sequence[Note], now: datetime | None
@@ -166,7 +166,7 @@ class Families(Handle):
                 over = [*over, *(row[0] for row in rows)]
             if over:
                 ended = await self._family_step(over, now, lambda jobs: _judged(jobs, over))
-                self._untold += ended  # behind the await: other calls of this handle add to it meanwhile
+                self._unreported += ended  # behind the await: other calls of this handle add to it meanwhile
         except BaseException as error:  # a caller that waits no longer is no reason to forget them
             self._note_far([*over, *near])
             if not isinstance(error, DriverError):
@@ -219,19 +219,19 @@ class Families(Handle):
         if lowered := step.lowered:
             await self._judge_if_over([], lowered, now)
 
-    def _telling(self, answers: list[_T]) -> list[_T]:
-        if self._untold and not all(isinstance(answer, TaskHarborError) for answer in answers):
-            return with_ended(answers, self._take_untold())
+    def _with_ends(self, answers: list[_T]) -> list[_T]:
+        if self._unreported and not all(isinstance(answer, TaskHarborError) for answer in answers):
+            return with_ended(answers, self._take_unreported())
         return answers
 
-    def _take_untold(self) -> tuple[FamilyEnd, ...]:
-        untold, self._untold = self._untold, ()
-        return untold
+    def _take_unreported(self) -> tuple[FamilyEnd, ...]:
+        unreported, self._unreported = self._unreported, ()
+        return unreported
 
     async def _sweep_families(self, now: datetime | None, limit: int = CALL_LIMIT) -> int:
         """End jobs that missed their deadline, carry out what is owed: how many jobs were looked at.
 
-        What that ends is `_untold` until an answer tells it.
+        What that ends is `_unreported` until an answer reports it.
         """
         late = await self._connections.rows(self._sql["late_families"], now, limit, writes=False)
         looked = await self._judge_all_over(now, limit)
@@ -266,7 +266,7 @@ class Families(Handle):
     ) -> _T:
         """A step of a sweep, which carries out what is owed in any case."""
         answer, done = await self._family_step_alone(ids, now, change)
-        self._untold += take_told(done)
+        self._unreported += take_ends(done)
         await self._look_behind(done, now)
         return answer
 
@@ -283,7 +283,7 @@ class Families(Handle):
             return await answered(connection, asked)
 
         looked = await self._connections.step(carry_out)
-        self._untold += take_told(step)
+        self._unreported += take_ends(step)
         await self._look_behind(step, now)
         return looked
 
@@ -339,7 +339,7 @@ def arrival_of(
         spending[:] = arrival.check()
         if trusted and arrival.repeats_some:
             raise KnownJobs
-        return with_ended(arrival.store(), take_told(inside))
+        return with_ended(arrival.store(), take_ends(inside))
 
     answers = yield from step.asked(
         [
@@ -389,7 +389,7 @@ def _named_by(jobs: Iterable[NewJob]) -> list[str]:
 
 def _judged(jobs: FamilyStep, ids: Iterable[str]) -> tuple[FamilyEnd, ...]:
     _judge(jobs, ids)
-    return take_told(jobs)
+    return take_ends(jobs)
 
 
 def _judge(jobs: FamilyStep, ids: Iterable[str]) -> None:

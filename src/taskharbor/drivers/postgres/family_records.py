@@ -70,7 +70,7 @@ class FamilyRecords(UnitOfWork):
         self._merged, self._cancels = [], []
         self._made: set[str] = set()
         self._over: list[str] = []
-        self.told: list[FamilyEnd] = []
+        self.to_report: list[FamilyEnd] = []
         self._edges: dict[str, list[tuple[int, str, bool]]] = defaultdict(list)
         self._unparked: set[str] = set()
         self._owed = dict(self._given)

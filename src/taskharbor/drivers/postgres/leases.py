@@ -84,7 +84,7 @@ class Leases(Families):
         for answer in await self._reclaim_one_by_one(list(left), now):
             answers[left[answer.id]] = answer
         await self._look_for_others(now)
-        return self._telling([answers[ord_] for ord_ in sorted(answers)])
+        return self._with_ends([answers[ord_] for ord_ in sorted(answers)])
 
     async def _reclaim_one_by_one(self, ids: Sequence[str], now: datetime | None) -> list[Reclaimed]:
         """Reclaim jobs that have a copy or get a failure job, one record after the other."""
@@ -106,7 +106,7 @@ class Leases(Families):
     async def do_promote(self, limit: int, now: datetime | None) -> Promoted:
         promoted, is_owed = await self._number("promote", now, limit)
         carried_out = await self._sweep_families(now, limit) if is_owed else 0
-        return Promoted(promoted + carried_out, self._take_untold())
+        return Promoted(promoted + carried_out, self._take_unreported())
 
     async def do_prune(self, limit: int, now: datetime | None) -> int:
         pruned, has_families = await self._number("prune", now, limit)

@@ -231,7 +231,7 @@ def enqueued_at(jobs: Sequence[NewJob], at: datetime) -> list[Enqueued]:
 
 
 def enqueued(jobs: Sequence[NewJob], rows: Sequence[Sequence[Any]]) -> list[Enqueued]:
-    """The answers of enqueue, one per job; raises when a rate stood against the call."""
+    """The answers of enqueue, one per job; raises when a rate refused the call."""
     head = rows[0]
     at = head[4]
     if head[2] != "stored":

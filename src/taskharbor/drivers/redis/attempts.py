@@ -54,7 +54,7 @@ from taskharbor.errors import (
 from taskharbor.model.checks import are_ids, is_id
 from taskharbor.model.clock import instant, span_micros
 from taskharbor.model.entropy import Entropy
-from taskharbor.model.family_steps import told_end
+from taskharbor.model.family_steps import reported_end
 from taskharbor.model.job import JobRecord, Lease
 from taskharbor.model.settlement import Ack, Park, Settlement
 from taskharbor.model.state import JobState
@@ -144,10 +144,12 @@ def at_once_in(settlements: Sequence[Settlement]) -> AtOnce:
     return AtOnce(list(groups.values()), others)
 
 
-def told_in(jobs: Sequence[Sequence[bytes]]) -> list[FamilyEnd]:
+def ends_in(jobs: Sequence[Sequence[bytes]]) -> list[FamilyEnd]:
     """The ends of parents that were over with their last child: id, head, body, bonds and family of each."""
     found = [
-        told_end(record_of(packed_id, head, body, of_family=FamilyFields(bonds or None, family, None, ())))
+        reported_end(
+            record_of(packed_id, head, body, of_family=FamilyFields(bonds or None, family, None, ()))
+        )
         for packed_id, head, body, bonds, family in jobs
     ]
     return [end for end in found if end is not None]
@@ -210,8 +212,8 @@ class Attempts(Leases):
         answer = await self._exchanged(settlements, some, now)
         if claim is not None and self.forwarder is not None and answer.error is None:
             await self.forwarder.after_claim(claim, len(answer.claimed))
-        if claim is not None and self._families.untold:
-            return replace(answer, ended=self._families.take_untold())
+        if claim is not None and self._families.unreported:
+            return replace(answer, ended=self._families.take_unreported())
         return answer
 
     def _stirred(self, settlements: Sequence[Settlement]) -> set[str]:
@@ -281,9 +283,9 @@ class Attempts(Leases):
         places = some.places()
         call = await self._call(some, claim, token, now, has_more=len(places) < len(settlements))
         reply = await self._primary.run_in_epoch("exchange", *call)
-        told: Sequence[Any] = ()
+        over: Sequence[Any] = ()
         if type(reply[0]) is list:
-            reply[0], told, woken = reply[0]
+            reply[0], over, woken = reply[0]
             await self._steps.ring(map(bytes.decode, woken))
         at = instant(int(reply[0]))
         for place, answer in zip(places, reply[1:], strict=False):
@@ -292,8 +294,8 @@ class Attempts(Leases):
                 answers[place] = Settled(job_id, _STATES[answer & 7], at, answer >> 3)
             elif answer != b"S":
                 answers[place] = LOST[answer](job_id)
-        if told:
-            answers |= zip(answers, with_ended(list(answers.values()), told_in(told)), strict=True)
+        if over:
+            answers |= zip(answers, with_ended(list(answers.values()), ends_in(over)), strict=True)
         if claim is None:
             return []
         return self._handed_out(reply, len(places) + 1, claim, token)

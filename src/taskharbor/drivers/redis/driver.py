@@ -255,7 +255,7 @@ class RedisDriver(Control, Queries, Registry, Logbook, Driver):
         swept = await self._families.sweep(now, limit)
         keys = self.keys.for_promote(queues)
         moved = int(await self.primary.run("promote", keys, now_arg(now), limit, *queues))
-        return Promoted(swept + moved, self._families.take_untold())
+        return Promoted(swept + moved, self._families.take_unreported())
 
     async def do_prune(self, limit: int, now: datetime | None) -> int:
         keys = [self.keys.data, self.keys.idempotency_ends]

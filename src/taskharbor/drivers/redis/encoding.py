@@ -138,7 +138,7 @@ def head_fields(ids: Sequence[str]) -> bytes:
 
 
 def head_of(job: JobRecord, kept_flags: int, *, had_fields: bool = False) -> bytes:
-    """`had_fields`: it has the bit `FAMILY` already; not all of what that stands for may have been read."""
+    """`had_fields`: it has the bit `FAMILY` already; not all of what it means may have been read."""
     flags = kept_flags
     if job.key is not None:
         flags |= KEYED

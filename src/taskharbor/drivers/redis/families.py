@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 
 from taskharbor.drivers import families, family_verbs, lifecycle
-from taskharbor.drivers.families import CALL_LIMIT, STEP_LIMIT, take_told
+from taskharbor.drivers.families import CALL_LIMIT, STEP_LIMIT, take_ends
 from taskharbor.drivers.family_ends import with_ended
 from taskharbor.drivers.family_enqueue import Arrival
 from taskharbor.drivers.messages import Enqueued, FamilyEnd, Promoted, Resolution, Resolved
@@ -35,15 +35,15 @@ class Families:
         self._steps = steps
         self._enqueuer = Enqueuer(steps.primary, steps.keys, steps)
         self._notes = Notes(steps)
-        self.untold: tuple[FamilyEnd, ...] = ()  # what calls have ended, for the next answer
+        self.unreported: tuple[FamilyEnd, ...] = ()  # what calls have ended, for the next answer
 
     def keep(self, ended: Iterable[FamilyEnd]) -> None:
-        """What a call has ended before it is sure of its answer: the next one tells it."""
-        self.untold += tuple(ended)
+        """What a call has ended before it is sure of its answer: the next one reports it."""
+        self.unreported += tuple(ended)
 
-    def take_untold(self) -> tuple[FamilyEnd, ...]:
-        untold, self.untold = self.untold, ()
-        return untold
+    def take_unreported(self) -> tuple[FamilyEnd, ...]:
+        unreported, self.unreported = self.unreported, ()
+        return unreported
 
     # ------------------------------------------------------------------ in
 
@@ -61,7 +61,7 @@ class Families:
             asked[ask_for_job(by.job_id)] = None
 
         def decide(unit: FamilyUnit) -> list[Enqueued]:
-            return with_ended(_stored(unit, jobs, by), take_told(unit))
+            return with_ended(_stored(unit, jobs, by), take_ends(unit))
 
         queues = {job.queue for job in jobs}
         return await self._steps.run(list(asked), decide, now, seqs=len(jobs), queues=queues)
@@ -146,7 +146,7 @@ def _resolve_one(unit: FamilyUnit, item: Resolution) -> Resolved | JobNotFound |
 
 def _sweep(unit: FamilyUnit, limit: int) -> Promoted:
     looked = families.sweep(unit, limit)
-    return Promoted(looked, take_told(unit))
+    return Promoted(looked, take_ends(unit))
 
 
 def _prune(unit: FamilyUnit, job_id: str, limit: int) -> int:

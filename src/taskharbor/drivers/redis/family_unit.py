@@ -52,7 +52,7 @@ class FamilyUnit(UnitOfWork):
         super().__init__(*arguments, **options)
         self.missing: dict[bytes, None] = {}
         """What read.lua must be asked for before this step can be decided."""
-        self.told: list[FamilyEnd] = []
+        self.to_report: list[FamilyEnd] = []
         self._ended: list[str] = []
         self._relatives: dict[bytes, dict[bytes, bool]] = {}  # by sign and id: places, and if they are there
         self._forgotten: list[bytes] = []  # jobs whose dependents need not be known any more

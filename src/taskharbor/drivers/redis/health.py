@@ -32,7 +32,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     used_memory: int
     appends: bool
     fsync: str  # always, everysec, no; '' if the server does not say
-    tells_settings: bool = True  # True if our user may read CONFIG, which alone has fsync and save
+    shows_settings: bool = True  # True if our user may read CONFIG, which alone has fsync and save
     saves: bool
     replicas: int
     took_over_at: int | None  # the offset up to which it followed another primary; None: it never did
@@ -80,7 +80,7 @@ async def look(primary: Primary) -> Health:
         used_memory=int(info.get("used_memory", "0")),
         appends=info.get("aof_enabled") == "1",
         fsync=settings.get("appendfsync", ""),
-        tells_settings=bool(settings),
+        shows_settings=bool(settings),
         saves=bool(settings.get("save", "")) if settings else has_saved,
         replicas=int(info.get("connected_slaves", "0")),
         took_over_at=followed_until(info),
@@ -101,7 +101,7 @@ def check(health: Health, address: Address) -> None:
     asked = address.durability
     if asked is not None and health.durability < asked:
         kept = health.details["persistence"]
-        hidden = "" if health.tells_settings else f" Our user may not see more of it: allow {_SEES}."
+        hidden = "" if health.shows_settings else f" Our user may not see more of it: allow {_SEES}."
         raise StoreRefused(
             f"the server keeps jobs by class {health.durability} ({kept}), {asked} was asked for: "
             f"{_HOW[asked]}, ask for less, or say unsafe=true in the URL.{hidden}"
@@ -113,7 +113,7 @@ def advise(health: Health, address: Address) -> None:
 
     No warning if the URL asks for a durability class: then it was chosen.
     """
-    if not health.tells_settings and health.appends and _is_first(address, "settings"):
+    if not health.shows_settings and health.appends and _is_first(address, "settings"):
         log.info(
             "%s does not show our user how often it flushes, so jobs count as kept by class %s. Give the "
             "user %s to show it; that also shows the passwords of the server",

@@ -63,13 +63,13 @@ def _ties(columns: tuple[Any, ...]) -> Ties:
 class FamilyRecords(Records):
     """The stored jobs with their bonds, families and notes, within one step."""
 
-    __slots__ = ("_ended", "_is_tied", "_missing", "_owes_more", "_shows_notes", "has_families", "told")
+    __slots__ = ("_ended", "_is_tied", "_missing", "_owes_more", "_shows_notes", "has_families", "to_report")
 
     def __init__(self, step: Step, *, shows_notes: bool = True, is_tied: bool = False) -> None:
         super().__init__(step)
         self.has_families = False  # whether a job that belongs to others was read or stored
         self._shows_notes = shows_notes
-        self.told: list[FamilyEnd] = []
+        self.to_report: list[FamilyEnd] = []
         self._ended: list[str] = []
         self._is_tied = is_tied  # whether the jobs to be read are likely to belong to others
         self._missing: set[str] = set()

@@ -22,7 +22,7 @@ def enqueue_family(step: Step, jobs: Sequence[NewJob], by: Lease | None) -> list
     """Every job of one call, some with bonds; or why none was stored."""
     records = FamilyRecords(step)
     answers = _enqueue(step, records, jobs, by)
-    return answers if isinstance(answers, RateLimited) else with_ended(answers, families.take_told(records))
+    return answers if isinstance(answers, RateLimited) else with_ended(answers, families.take_ends(records))
 
 
 def _enqueue(
@@ -67,7 +67,7 @@ def sweep(step: Step, limit: int = families.CALL_LIMIT) -> Promoted:
     """End jobs that missed their deadline, and carry out what is owed."""
     records = FamilyRecords(step)
     looked = families.sweep(records, limit)
-    return Promoted(looked, families.take_told(records))
+    return Promoted(looked, families.take_ends(records))
 
 
 def sweep_if_due(step: Step, limit: int = families.CALL_LIMIT) -> Promoted:

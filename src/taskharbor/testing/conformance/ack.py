@@ -208,7 +208,7 @@ async def test_a_swept_job_cannot_be_acknowledged(driver: Driver) -> None:
     assert isinstance(answer, JobNotInflight)
 
 
-async def test_a_repeat_after_a_lost_reply_can_be_told_from_a_loss(driver: Driver) -> None:
+async def test_a_repeat_after_a_lost_reply_differs_from_a_loss(driver: Driver) -> None:
     """D07 F06 T11: JobNotInflight, nothing counted twice, and settled_token is the caller's."""
     for end in (Ack, Fail, Retry):
         job = await running(driver, queue=f"kit-{end.__name__}")

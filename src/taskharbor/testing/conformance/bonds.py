@@ -176,8 +176,8 @@ async def test_one_that_stalls_out_counts_as_failed(driver: Driver) -> None:
     """Y13 Y14: and one that is reclaimed with a cancel request counts as cancelled."""
     requires(driver, "workflows")
     stalls, stopped = new_job(type="stalls", max_stalls=1), new_job(type="stopped")
-    skipped, told = after(stalls), after(stopped)
-    await store(driver, stalls, stopped, skipped, told)
+    skipped, last = after(stalls), after(stopped)
+    await store(driver, stalls, stopped, skipped, last)
     await take(driver, stalls, stopped)
     await driver.cancel([stopped.id], now=START)
     late = START + LEASE
@@ -186,7 +186,7 @@ async def test_one_that_stalls_out_counts_as_failed(driver: Driver) -> None:
 
     assert await states(driver, stalls, stopped) == ["failed", "cancelled"]
     assert (await record(driver, skipped)).last_error == "skipped: stalls failed"
-    assert (await record(driver, told)).last_error == "skipped: stopped cancelled"
+    assert (await record(driver, last)).last_error == "skipped: stopped cancelled"
 
 
 async def test_the_win_of_a_copy_counts_as_completed(driver: Driver) -> None:

@@ -78,7 +78,7 @@ async def test_a_closed_driver_neither_listens_nor_blocks(driver: Driver) -> Non
         other.enqueue_blocking([new_job()], now=START)
 
 
-async def test_closed_is_told_before_anything_else(driver: Driver) -> None:
+async def test_closed_comes_before_anything_else(driver: Driver) -> None:
     """N03: before a lease of no length, a bad name, a naive clock and an unknown job."""
     other = driver.another()
 

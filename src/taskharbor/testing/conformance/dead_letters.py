@@ -109,7 +109,7 @@ async def test_a_repeated_fail_leaves_one_dead_letter(driver: Driver) -> None:
     assert len(await found_ids(driver, queue=FAIL_QUEUE)) == 1
 
 
-async def test_the_first_failure_of_an_idle_fail_queue_is_told(driver: Driver) -> None:
+async def test_the_first_failure_of_an_idle_fail_queue_is_reported(driver: Driver) -> None:
     """F07: a fail queue that never held a job gets its first; it describes the failed one completely."""
     await driver.configure_queue(QueueSettings(queue=QUEUE, fail_queue=FAIL_QUEUE), now=START)
     job = await running(driver, **FULL)
@@ -196,7 +196,7 @@ async def test_finished_jobs_are_never_listed_as_ready(driver: Driver) -> None:
     assert ready == [made[JobState.READY]]
 
 
-async def test_death_by_attempts_and_by_stalls_can_be_told_apart(driver: Driver) -> None:
+async def test_death_by_attempts_and_by_stalls_can_be_distinguished(driver: Driver) -> None:
     """F16: by kind, by counters, and by a listing for one kind."""
     failed = await running(driver, max_attempts=1)
     await settle_one(driver, Fail(failed.lease, "broken"))

@@ -169,7 +169,7 @@ async def test_the_last_allowed_expiry_fails_the_job(driver: Driver, max_stalls:
         assert record.last_error
 
 
-async def test_a_job_that_stalled_to_death_is_told_to_the_fail_queue(driver: Driver) -> None:
+async def test_a_job_that_stalled_to_death_reaches_the_fail_queue(driver: Driver) -> None:
     """G09: like any other failure, once, with its kind."""
     await driver.configure_queue(QueueSettings(queue=QUEUE, fail_queue=OTHER_QUEUE), now=START)
     job = await running(driver, max_stalls=1)

@@ -54,7 +54,7 @@ def report_of(job: JobRecord) -> dict[str, Any]:
     return decoded
 
 
-async def test_a_failed_job_is_told_about_in_full(driver: Driver) -> None:
+async def test_a_failed_job_is_reported_in_full(driver: Driver) -> None:
     """R004-26 R004-28 R004-30: valid JSON with everything in it, and a retry strategy of its own."""
     await send_failures_to(driver)
     job = await running(driver, type="kit.mail", payload=b"\x00\xffnot json", key="schlüssel".encode())
@@ -107,7 +107,7 @@ async def test_the_first_failure_of_an_idle_queue_is_not_lost(driver: Driver) ->
         await settle_one(driver, Ack(taken.lease))
 
 
-async def test_stalls_that_are_used_up_are_told_with_their_kind(driver: Driver) -> None:
+async def test_stalls_that_are_used_up_are_reported_with_their_kind(driver: Driver) -> None:
     """R004-30 R004-33: by reclaim, by reserve and by the settlement."""
     await send_failures_to(driver)
     first = await running(driver, max_stalls=1)
@@ -202,7 +202,7 @@ async def test_a_failure_job_that_fails_goes_to_the_dead_letters_only(driver: Dr
     assert {found.state for found in await find_all(driver)} == {JobState.FAILED}
 
 
-async def test_every_failure_of_a_job_is_told_once(driver: Driver) -> None:
+async def test_every_failure_of_a_job_is_reported_once(driver: Driver) -> None:
     """I11: a repeat of the settlement reports nothing; a failure after a requeue does."""
     await send_failures_to(driver)
     job = await running(driver)

@@ -45,7 +45,7 @@ async def test_a_slower_worker_leaves_a_copy_to_the_others_for_a_while(driver: D
 
 
 @pytest.mark.parametrize("name", ["fast", "slow", "slow-ab", "low-a", "slow-a b", "1", "sloẃ-a"])
-async def test_whoever_is_not_called_slower_has_a_copy_at_once(driver: Driver, name: str) -> None:
+async def test_who_is_not_called_slower_has_a_copy_at_once(driver: Driver, name: str) -> None:
     """R003-38: names count as a whole; an unknown worker is not held back."""
     _, copy_id = await copy_with_head_start(driver, "slow-a", "slow-b", "slow-é 🐍:1")
 

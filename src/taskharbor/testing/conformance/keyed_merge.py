@@ -201,7 +201,7 @@ async def test_data_of_an_earlier_blocked_enqueue_survives_a_later_one_without_d
     assert (await get_one(driver, job.id)).payload == b"wanted"
 
 
-async def test_reset_counts_follows_data_unless_said_otherwise(driver: Driver) -> None:
+async def test_reset_counts_follows_data_unless_given(driver: Driver) -> None:
     """R004-9: the default of the fourth flag."""
     for key, update, expected in [
         (b"a", Update(data=True), (0, 0)),
@@ -277,9 +277,7 @@ Pair = Callable[[Driver], Awaitable[tuple[str, str]]]
 
 
 @PAIRS
-async def test_an_alias_reads_as_the_job_it_stands_for_and_is_never_listed(
-    driver: Driver, pair: Pair
-) -> None:
+async def test_an_alias_reads_as_the_job_it_replaces_and_is_never_listed(driver: Driver, pair: Pair) -> None:
     """K03: get follows, find and count do not show."""
     job_id, alias = await pair(driver)
 
@@ -325,7 +323,7 @@ async def test_enqueueing_the_id_of_an_alias_is_a_duplicate_of_the_job(driver: D
 
 @PAIRS
 async def test_a_lease_of_an_alias_is_refused(driver: Driver, pair: Pair) -> None:
-    """T03: it was never handed out; the job that it stands for is not touched."""
+    """T03: it was never handed out; the job that it replaces is not touched."""
     job_id, alias = await pair(driver)
     lease = Lease(alias, "0" * 32)
     ends: list[Settlement] = [

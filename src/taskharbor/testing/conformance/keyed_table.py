@@ -37,7 +37,7 @@ ALL_LANES = ("cpu", "gpu", "any")
 OLD_DATA: dict[str, Any] = {
     "type": "kit.old",
     "payload": b"old",
-    "headers": {"said": "old"},
+    "headers": {"word": "old"},
     "timeout": 5 * SECOND,
     "priority": -3,
     "requires": "cpu",
@@ -45,7 +45,7 @@ OLD_DATA: dict[str, Any] = {
 NEW_DATA: dict[str, Any] = {
     "type": "kit.new",
     "payload": b"new",
-    "headers": {"said": "new"},
+    "headers": {"word": "new"},
     "timeout": 9 * SECOND,
     "priority": 42,
     "requires": "gpu",

@@ -50,7 +50,7 @@ async def extension_error(driver: Driver, lease: Lease, *, now: Any = START) -> 
     return answer
 
 
-async def test_an_extension_counts_the_lease_anew(driver: Driver) -> None:
+async def test_an_extension_counts_the_lease_again(driver: Driver) -> None:
     """E01 R000-28: the end becomes now + lease_for, in the answer and in the record."""
     job = await running(driver)
     now = START + 10 * SECOND
@@ -315,7 +315,7 @@ async def test_leases_of_several_claims_are_extended_in_one_call(driver: Driver)
         assert (await get_one(driver, job.id)).lease_expires_at == START + SECOND + HOUR
 
 
-async def test_an_extension_tells_of_a_cancel_request(driver: Driver) -> None:
+async def test_an_extension_reports_a_cancel_request(driver: Driver) -> None:
     """E17: false before, true after; the lease is extended all the same."""
     job = await running(driver)
 

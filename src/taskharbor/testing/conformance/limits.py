@@ -112,7 +112,7 @@ async def test_expiry_frees_a_place_that_nobody_swept(driver: Driver) -> None:
 
 
 async def test_expired_leases_beyond_what_one_claim_sweeps_do_not_count_either(driver: Driver) -> None:
-    """W02 W04: a claim gives back a hundred of them; the hundred and first has ended all the same."""
+    """W02 W04: a claim returns a hundred of them; the hundred and first has ended all the same."""
     await driver.enqueue(new_jobs(101), now=START)
     assert len(await reserve(driver, limit=101)) == 101
     await limit(driver, max_running=1)

@@ -181,7 +181,7 @@ async def test_filters_mean_the_same_in_either_order(driver: Driver) -> None:
         assert await found_ids(driver, newest_first=True, **filters) == oldest_first[::-1], filters
 
 
-async def test_dead_letters_can_be_told_by_their_kind(driver: Driver) -> None:
+async def test_dead_letters_can_be_found_by_their_kind(driver: Driver) -> None:
     """R02 F16: failed by an error, a timeout or stalls."""
     by_kind: dict[str, str] = {}
     for kind in ("error", "timeout", "unrecoverable", "no_handler", "invalid_payload"):
@@ -374,7 +374,7 @@ async def test_an_empty_store_counts_nothing(driver: Driver) -> None:
     assert await find_all(driver) == []
 
 
-async def test_queues_tell_their_rules_numbers_and_oldest_job(driver: Driver) -> None:
+async def test_queues_show_their_rules_numbers_and_oldest_job(driver: Driver) -> None:
     """R14: by name; the harbor's own rules under the star."""
     rate = RateLimit(5, MINUTE)
     keep = Retention(failed=None)

@@ -112,7 +112,7 @@ async def test_no_verb_works_with_the_name_of_another_holder(driver: Driver) -> 
             assert isinstance(answer, LeaseMismatch)
 
 
-async def test_another_token_is_told_before_an_expired_lease(driver: Driver) -> None:
+async def test_another_token_comes_before_an_expired_lease(driver: Driver) -> None:
     """N06 R001-21: LeaseMismatch also when the lease is over."""
     job = await running(driver)
 
@@ -202,7 +202,7 @@ async def test_a_lease_must_be_longer_than_nothing(driver: Driver, lease_for: ti
             await driver.exchange([Ack(job.lease)], claim(lease_for=lease_for), now=START)
 
 
-async def test_an_invalid_argument_is_told_before_a_lost_lease(driver: Driver) -> None:
+async def test_an_invalid_argument_comes_before_a_lost_lease(driver: Driver) -> None:
     """N04: also before a name that is wrong as well."""
     with pytest.raises(InvalidLeaseDuration):
         await driver.extend_leases([Lease(UNKNOWN_ID, WRONG_TOKEN)], timedelta(0), now=START)

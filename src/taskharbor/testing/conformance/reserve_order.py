@@ -240,7 +240,7 @@ async def _hand_back(driver: Driver, way: str, job: JobRecord, now: datetime | N
 
 
 @either_clock
-async def test_a_due_job_stands_where_its_time_puts_it(driver: Driver, now: datetime | None) -> None:
+async def test_a_due_job_is_where_its_time_puts_it(driver: Driver, now: datetime | None) -> None:
     """B15: a job due at :10 goes behind one made at :05 and before one made at :20."""
     start = now or await _an_hour_ago(driver)
     due = await enqueue_one(driver, run_at=start + 10 * SECOND, now=start)
@@ -253,7 +253,7 @@ async def test_a_due_job_stands_where_its_time_puts_it(driver: Driver, now: date
 
 
 @either_clock
-async def test_a_job_of_the_future_never_stands_in_the_way(driver: Driver, now: datetime | None) -> None:
+async def test_a_job_of_the_future_is_never_in_the_way(driver: Driver, now: datetime | None) -> None:
     """B16: a hundred urgent jobs of tomorrow and one plain job of now."""
     await driver.enqueue(new_jobs(100, priority=100, delay=24 * HOUR), now=now)
     ready = await enqueue_one(driver, now=now and now + SECOND)
@@ -280,7 +280,7 @@ async def test_one_claim_gives_up_to_its_limit_and_never_one_job_twice(
 
 
 async def test_every_job_of_a_claim_can_be_settled_on_its_own(driver: Driver) -> None:
-    """B19: the leases of one claim do not stand and fall together."""
+    """B19: the leases of one claim do not end together."""
     await driver.enqueue(new_jobs(3), now=START)
     done, failed, kept = await reserve(driver, limit=3)
 

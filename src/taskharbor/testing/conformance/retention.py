@@ -212,7 +212,7 @@ async def test_retention_zero_takes_a_cancelled_job_out_of_the_line(driver: Driv
     assert await reserve(driver, limit=10) == []
 
 
-async def test_retention_zero_still_unblocks_and_still_tells_the_failure_queue(driver: Driver) -> None:
+async def test_retention_zero_still_unblocks_and_still_makes_a_failure_job(driver: Driver) -> None:
     """F17 R004-31: what follows from the end does not need the record."""
     zero = Retention(failed=NOTHING)
     await driver.configure_queue(QueueSettings(queue=QUEUE, retention=zero, fail_queue="kit-dead"), now=START)

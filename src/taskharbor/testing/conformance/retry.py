@@ -126,7 +126,7 @@ async def test_the_one_job_form_stores_what_it_is_given(driver: Driver, attempts
     job = await running(driver)
     assert job.token is not None
     update = RetryUpdate(
-        attempts=attempts, run_at=START + HOUR, last_error="told so", failed_at=START - MINUTE
+        attempts=attempts, run_at=START + HOUR, last_error="as given", failed_at=START - MINUTE
     )
 
     answer = await driver.retry(job.id, job.token, START, update)
@@ -134,7 +134,7 @@ async def test_the_one_job_form_stores_what_it_is_given(driver: Driver, attempts
 
     assert answer.state is JobState.SCHEDULED
     assert (record.attempts, record.run_at) == (attempts, START + HOUR)
-    assert (record.last_error, record.failed_at) == ("told so", START - MINUTE)
+    assert (record.last_error, record.failed_at) == ("as given", START - MINUTE)
 
 
 async def test_a_retried_job_keeps_its_place_among_equals(driver: Driver) -> None:

@@ -129,7 +129,7 @@ async def test_an_expired_copy_ends_alone(driver: Driver) -> None:
     assert await reserve(driver, now=START + SECOND, worker_id="worker-c", limit=10) == []
 
 
-async def test_a_failed_copy_tells_no_failure_queue(driver: Driver) -> None:
+async def test_a_failed_copy_makes_no_failure_job(driver: Driver) -> None:
     """F01: only jobs fail; a copy is a try."""
     await driver.configure_queue(QueueSettings(queue=QUEUE, fail_queue="kit-dead"), now=START)
     _, copy = await both_running(driver)

@@ -127,7 +127,7 @@ def _called(verb: Verb) -> Callable[[Driver], Awaitable[object]]:
 EVERY_VERB: dict[str, Callable[[Driver], Awaitable[object]]] = {
     **{name: _called(verb) for name, verb in VERBS.items() if name not in ("hello", "wakeups")},
     "look": lambda driver: driver.get([UNKNOWN_ID], now=START, payloads=False),
-    # The one-job forms stand on the verbs above.
+    # The one-job forms use the verbs above.
     "reserve_one": lambda driver: driver.reserve_one(QUEUE, START, LEASE),
     "ack": lambda driver: driver.ack(UNKNOWN_ID, _LEASE.token, START),
     "retry": lambda driver: driver.retry(UNKNOWN_ID, _LEASE.token, START, RetryUpdate(attempts=1)),

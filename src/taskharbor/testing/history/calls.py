@@ -36,8 +36,8 @@ def questions(verb: str, args: tuple[Any, ...]) -> list[HistoryEvent]:
 
 def answers(verb: str, asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
     """The events of an answered call. `at` is the store's time where the answer does not say it."""
-    tell = _ANSWERS.get(verb)
-    return [] if tell is None else tell(asked, answer, at)
+    read = _ANSWERS.get(verb)
+    return [] if read is None else read(asked, answer, at)
 
 
 def refusals(asked: list[HistoryEvent], error: BaseException, at: int | None) -> list[HistoryEvent]:
@@ -152,7 +152,7 @@ _QUESTIONS: dict[str, Callable[..., list[HistoryEvent]]] = {
 # ------------------------------------------------------------------ what was answered
 
 
-def _told_enqueue(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
+def _after_enqueue(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
     return [
         replace(
             event,
@@ -169,7 +169,7 @@ def _told_enqueue(asked: list[HistoryEvent], answer: Any, at: int | None) -> lis
     ]
 
 
-def _told_note(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
+def _after_note(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
     return [
         replace(event, kind="ok", at=_first(at, reply.at), version=reply.version)
         if isinstance(reply, Noted)
@@ -178,7 +178,7 @@ def _told_note(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[H
     ]
 
 
-def _told_reserve(asked: list[HistoryEvent], answer: Claimed, at: int | None) -> list[HistoryEvent]:
+def _after_reserve(asked: list[HistoryEvent], answer: Claimed, at: int | None) -> list[HistoryEvent]:
     return _granted(asked, answer.jobs, at)
 
 
@@ -207,7 +207,7 @@ def _grant(claim: HistoryEvent, record: JobRecord, at: int | None) -> HistoryEve
     )
 
 
-def _told_extend(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
+def _after_extend(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
     return [
         replace(
             event,
@@ -223,7 +223,7 @@ def _told_extend(asked: list[HistoryEvent], answer: Any, at: int | None) -> list
     ]
 
 
-def _told_settle(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
+def _after_settle(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
     return [
         replace(event, kind="ok", at=_first(at, reply.at), version=reply.version, state=reply.state.value)
         if isinstance(reply, Settled)
@@ -232,14 +232,14 @@ def _told_settle(asked: list[HistoryEvent], answer: Any, at: int | None) -> list
     ]
 
 
-def _told_exchange(asked: list[HistoryEvent], answer: Exchanged, at: int | None) -> list[HistoryEvent]:
-    settled = _told_settle(asked[:-1], answer.settled, at)
+def _after_exchange(asked: list[HistoryEvent], answer: Exchanged, at: int | None) -> list[HistoryEvent]:
+    settled = _after_settle(asked[:-1], answer.settled, at)
     if answer.error is not None:
         return settled + refusals(asked[-1:], answer.error, at)
     return settled + _granted(asked[-1:], answer.claimed, at)
 
 
-def _told_sweep(asked: list[HistoryEvent], answer: list[Reclaimed], at: int | None) -> list[HistoryEvent]:
+def _after_sweep(asked: list[HistoryEvent], answer: list[Reclaimed], at: int | None) -> list[HistoryEvent]:
     [sweep] = asked
     reply = [
         replace(
@@ -256,7 +256,7 @@ def _told_sweep(asked: list[HistoryEvent], answer: list[Reclaimed], at: int | No
     return [*reply, replace(sweep, kind="ok", at=at, version=len(reply))]
 
 
-def _told_cancel(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
+def _after_cancel(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
     return [
         replace(
             event,
@@ -271,7 +271,7 @@ def _told_cancel(asked: list[HistoryEvent], answer: Any, at: int | None) -> list
     ]
 
 
-def _told_requeue(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
+def _after_requeue(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
     return [
         replace(
             event,
@@ -287,7 +287,7 @@ def _told_requeue(asked: list[HistoryEvent], answer: Any, at: int | None) -> lis
     ]
 
 
-def _told_delete(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
+def _after_delete(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
     return [
         _refused(event, reply, at)
         if isinstance(reply, TaskHarborError)
@@ -296,7 +296,7 @@ def _told_delete(asked: list[HistoryEvent], answer: Any, at: int | None) -> list
     ]
 
 
-def _told_speculate(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
+def _after_speculate(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
     [event] = asked
     if not isinstance(answer, Speculated):
         return [_refused(event, answer, at)]
@@ -305,7 +305,7 @@ def _told_speculate(asked: list[HistoryEvent], answer: Any, at: int | None) -> l
     ]
 
 
-def _told_get(
+def _after_get(
     asked: list[HistoryEvent], answer: list[JobRecord | None], at: int | None
 ) -> list[HistoryEvent]:
     return [
@@ -330,26 +330,26 @@ def _told_get(
 def snapshot(records: Sequence[JobRecord], at: int, call: int, t: int) -> list[HistoryEvent]:
     """A look at everything in the store, as the test itself takes it."""
     asked = [HistoryEvent(kind="invoke", op="look", job=record.id, call=call, t=t) for record in records]
-    looks = _told_get(asked, list(records), at)
+    looks = _after_get(asked, list(records), at)
     return [*looks, HistoryEvent(kind="ok", op="snapshot", call=call, at=at, t=t, version=len(looks))]
 
 
 _ANSWERS: dict[str, Callable[[list[HistoryEvent], Any, int | None], list[HistoryEvent]]] = {
-    "enqueue": _told_enqueue,
-    "enqueue_family": _told_enqueue,
-    "note": _told_note,
-    "reserve": _told_reserve,
-    "extend_leases": _told_extend,
-    "settle": _told_settle,
-    "exchange": _told_exchange,
-    "reclaim": _told_sweep,
-    "cancel": _told_cancel,
+    "enqueue": _after_enqueue,
+    "enqueue_family": _after_enqueue,
+    "note": _after_note,
+    "reserve": _after_reserve,
+    "extend_leases": _after_extend,
+    "settle": _after_settle,
+    "exchange": _after_exchange,
+    "reclaim": _after_sweep,
+    "cancel": _after_cancel,
     "cancel_waiting": lambda asked, answer, at: [replace(asked[0], kind="ok", at=at, version=int(answer))],
-    "requeue": _told_requeue,
-    "delete": _told_delete,
-    "speculate": _told_speculate,
+    "requeue": _after_requeue,
+    "delete": _after_delete,
+    "speculate": _after_speculate,
     "configure_queue": lambda asked, answer, at: [replace(asked[0], kind="ok", at=at, rules=answer)],
-    "get": _told_get,
+    "get": _after_get,
 }
 
 

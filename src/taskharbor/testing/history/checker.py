@@ -27,7 +27,7 @@ def check(events: Iterable[HistoryEvent], terms: Terms = NO_TERMS) -> Verdict:
     """Judge a history.
 
     Events of several recorders may be thrown together, sorted by `t`. In an exact history
-    (`Terms(is_exact=True)`) they must stand in the order in which the store carried them out.
+    (`Terms(is_exact=True)`) they must be in the order in which the store carried them out.
     """
     history = list(events)
     findings = Findings(terms)

@@ -45,7 +45,7 @@ CHANGES = SETTLEMENTS | {
 """Operations whose `ok` may be a change of one job, with its version."""
 
 MARKS = frozenset({"fault", "heal", "drained"})
-"""Said by the test itself: something was done to `process`; all faults are over; nothing is left to do."""
+"""Noted by the test itself: something was done to `process`; all faults are over; nothing is left to do."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -73,7 +73,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     cancel_requested: bool = False
     speculates_on: str = ""
     has_bonds: bool = False  # of a family: what others do may end, stop or release it
-    about: str = ""  # the failed job that a failure job tells of
+    about: str = ""  # the failed job that a failure job is about
     about_digest: str = ""
 
 
@@ -107,7 +107,7 @@ class HistoryEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 def facts_of(record: JobRecord) -> Facts:
     """A stored job, as handed out or looked at."""
-    about, about_digest = _told_by(record.type, record.payload)
+    about, about_digest = _about(record.type, record.payload)
     return Facts(
         type=record.type,
         queue=record.queue,
@@ -196,7 +196,7 @@ class _FailureNote(msgspec.Struct):
     payload: bytes = b""  # base64 in JSON
 
 
-def _told_by(type: str, payload: bytes) -> tuple[str, str]:
+def _about(type: str, payload: bytes) -> tuple[str, str]:
     if type != FAILURE_TYPE:
         return "", ""
     try:

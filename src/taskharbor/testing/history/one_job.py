@@ -1,7 +1,7 @@
 """The life of one job, event by event: leases, tokens, counters, states, cancels, extensions.
 
 Each accepted change carries the job's version, so its order is known and one walk is enough. In an
-exact history the events already stand in the order of the store, refusals included.
+exact history the events are already in the order of the store, refusals included.
 """
 
 from __future__ import annotations

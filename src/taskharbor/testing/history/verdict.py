@@ -90,7 +90,7 @@ class Verdict:
 class Terms:
     """What the checker may take for granted about a history.
 
-    `is_exact`: the events stand in the order in which the store carried them out, nothing is unknown,
+    `is_exact`: the events are in the order in which the store carried them out, nothing is unknown,
     and every change of the store is in it, as a simulation writes it. Without it, only what holds in
     any order is checked, and what is unknown may have happened or not.
     `is_drained`: the last looks were taken when nothing was left to do.

@@ -47,7 +47,7 @@ class Ending(Gated):
             if job_id == job.id and (ends_at is None or ends_at > now):
                 self.first_jobs[key] = (job_id, now + timedelta(hours=24))
         if state is JobState.FAILED:
-            self._tell_failure(job, now)
+            self._report_failure(job, now)
         self._drop_copy(job.id, now)
         if self._keep(job) == timedelta(0) and job.speculates_on is None:
             self._forget(job)
@@ -88,7 +88,7 @@ class Ending(Gated):
             return ReclaimResult.FAILED
         return ReclaimResult.MERGED if self._wait_again(job, None, now) else ReclaimResult.REQUEUED
 
-    def _tell_failure(self, job: Any, now: datetime) -> None:
+    def _report_failure(self, job: Any, now: datetime) -> None:
         fail_queue = self._rule(job.queue, "fail_queue") or self._rule("*", "fail_queue")
         if fail_queue is None or job.type == FAILURE_TYPE or job.speculates_on is not None:
             return

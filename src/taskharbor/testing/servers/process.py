@@ -209,7 +209,7 @@ def _is_running(pid: int) -> bool:
 
 
 def _children(pid: int) -> list[int]:
-    """The processes that a server has started; none where the system does not tell."""
+    """The processes that a server has started; none where the system does not show them."""
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:

@@ -3,7 +3,7 @@
     outcome = simulate(plan_of(42))
     assert outcome.is_sound, outcome.verdict
 
-`python -m taskharbor.testing.simulator --seed 42` does the same and tells what happened.
+`python -m taskharbor.testing.simulator --seed 42` does the same and prints what happened.
 """
 
 from taskharbor.testing.simulator.actors import Producer

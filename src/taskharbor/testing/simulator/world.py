@@ -212,7 +212,7 @@ class World:
             calls=self.network.calls,
             seconds=self._ended_us / SECOND,
             points=dict(self.points.fired),
-            errors=[_told(error) for error in self.loop.errors],
+            errors=[_line_of(error) for error in self.loop.errors],
         )
 
     def _end(self) -> None:
@@ -355,6 +355,6 @@ def _quiet() -> Iterator[None]:
         log.setLevel(level)
 
 
-def _told(error: dict[str, Any]) -> str:
+def _line_of(error: dict[str, Any]) -> str:
     exception = error.get("exception")
     return f"{error.get('message')}: {exception!r}"

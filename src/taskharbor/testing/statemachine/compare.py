@@ -349,7 +349,7 @@ def _tokens(leases: Sequence[object]) -> dict[str, str]:
 
 
 def _known_by(error: object) -> tuple[object, ...]:
-    """What callers tell errors apart by: class, lease, and the job in the way."""
+    """What callers distinguish errors by: class, lease, and the job in the way."""
     leased = error.job_id if isinstance(error, LeaseLost) else None
     return type(error), leased, getattr(error, "existing_id", None)
 

@@ -129,7 +129,7 @@ class BulkOut(View, frozen=True, kw_only=True):
     note: str | None
     """Why it was stopped or dropped, if nobody asked for that."""
     at: InstantText | None = None
-    """The store's time of a preview. Said again as `as_of`, the deed is for the jobs that were there then."""
+    """The store's time of a preview. Sent as `as_of`, the deed is for the jobs that were there then."""
 
 
 class QueuesOut(View, frozen=True, kw_only=True):

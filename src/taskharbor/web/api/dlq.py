@@ -86,10 +86,10 @@ async def _retried(request: Request, ids: list[str], asked: RetryDeadIn) -> list
         ids, await driver.get(ids, payloads=False, now=service.now()) if ids else [], strict=True
     ):
         if job is None or not request.principal.may_use(job.queue):
-            done[job_id] = _told(job_id, "not_found", None, str(JobNotFound(job_id)))
+            done[job_id] = _retried_out(job_id, "not_found", None, str(JobNotFound(job_id)))
         elif job.state is not JobState.FAILED:
             note = str(NotAllowedInState(job_id, verb="retry_dead", state=job.state))
-            done[job_id] = _told(job_id, "refused", job.state, note)
+            done[job_id] = _retried_out(job_id, "refused", job.state, note)
         else:
             letters.append(job_id)
     answers = await driver.requeue(
@@ -98,14 +98,14 @@ async def _retried(request: Request, ids: list[str], asked: RetryDeadIn) -> list
     report_ended(ended_in(answers), service.harbor.events)
     for job_id, answer in zip(letters, answers, strict=True):
         if isinstance(answer, Requeued):
-            done[job_id] = _told(job_id, "retried", answer.state, None)
+            done[job_id] = _retried_out(job_id, "retried", answer.state, None)
         else:
             missing = isinstance(answer, JobNotFound)
-            done[job_id] = _told(job_id, "not_found" if missing else "refused", None, str(answer))
+            done[job_id] = _retried_out(job_id, "not_found" if missing else "refused", None, str(answer))
     return [done[job_id] for job_id in ids]
 
 
-def _told(job_id: str, result: str, state: JobState | None, note: str | None) -> RetriedOut:
+def _retried_out(job_id: str, result: str, state: JobState | None, note: str | None) -> RetriedOut:
     return RetriedOut(id=job_id, result=result, state=state, note=note)  # type: ignore[arg-type]
 
 

@@ -64,13 +64,13 @@ class EventStream(Response):
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             )
             await send({"type": "http.response.body", "body": b"retry: 2000\n\n", "more_body": True})
-            await self._tell(send)
+            await self._send_news(send)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             self._slot.release()
             self._feed.unsubscribe(self._subscription)
 
-    async def _tell(self, send: Send) -> None:
+    async def _send_news(self, send: Send) -> None:
         gone = asyncio.ensure_future(self._call.disconnected())
         stopping = asyncio.ensure_future(self._call.service.stopping.wait())
         clock, silent_since = self._call.service.clock, self._call.service.clock.monotonic()

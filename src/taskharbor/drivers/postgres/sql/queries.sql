@@ -21,7 +21,7 @@ left join lateral (select * from {schema}.family k where k.id = j.id and s.link_
 {page}
 
 -- name: find_walk
--- the next jobs in enqueue order, looking at so many at most. Their states are as `shown` in model/transitions.py tells them.
+-- the next jobs in enqueue order, looking at so many at most. Their states are as `shown` in model/transitions.py has them.
 --   $1 now  $2 queue or null  $3 states: 0 scheduled, 1 ready, 2 blocked …  $4 behind this seq  $5 how many to look at
 --   $6 type  $7 key  $8 worker  $9 failure_kind  $10 how many to return  $11 ended after
 --   each row ends with the end and the seq that the look reached (null: it saw all), how many it saw, and the instant; no job: one empty row

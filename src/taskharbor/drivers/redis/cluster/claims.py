@@ -37,7 +37,7 @@ class ClusterClaims:
         self._gates = gates
         self.is_limited = False  # a claim has met a limit of the whole harbor
         self._limited: set[str] = set()  # queues with parts and a limit
-        self.untold: tuple[FamilyEnd, ...] = ()  # what claims have ended, for the answer
+        self.unreported: tuple[FamilyEnd, ...] = ()  # what claims have ended, for the answer
 
     async def only_slot(self, claim: Claim) -> QueueStore | None:
         """The one slot that can decide this claim, as far as this handle knows."""
@@ -57,14 +57,14 @@ class ClusterClaims:
         else:
             self.is_limited = True
 
-    def take_untold(self) -> tuple[FamilyEnd, ...]:
-        untold, self.untold = self.untold, ()
-        return untold
+    def take_unreported(self) -> tuple[FamilyEnd, ...]:
+        unreported, self.unreported = self.unreported, ()
+        return unreported
 
     async def claim(self, claim: Claim, now: datetime | None) -> Claimed:
-        """The jobs, and those given up; what it ended is `untold` until the answer takes it."""
+        """The jobs, and those given up; what it ended is `unreported` until the answer takes it."""
         reclaimed, ended = without_ended(await self._sweep(claim.queues, now))
-        self.untold += ended
+        self.unreported += ended
         given_up = given_up_in(reclaimed)
         if not (self.is_limited or claim.rate is not None or self._limited & set(claim.queues)):
             try:
@@ -134,8 +134,8 @@ class ClusterClaims:
         try:
             answer = await attempts.exchange((), claim, now)
         finally:
-            self.untold += store.families.take_untold()
-        self.untold += answer.ended
+            self.unreported += store.families.take_unreported()
+        self.unreported += answer.ended
         if answer.claimed and store.queue != claim.queues[0]:
             self._stores.remember_claim(answer.claimed[0].lease.token, store)
         return Claimed(answer.claimed, answer.given_up)

@@ -177,7 +177,7 @@ class ClusterDriver(Registry, Logbook, Driver):
     async def do_reserve(self, claim: Claim, now: datetime | None) -> Claimed:
         answer = await self.do_exchange((), claim, now)
         if answer.error is not None:
-            self._claims.untold += answer.ended
+            self._claims.unreported += answer.ended
             raise answer.error
         return Claimed(answer.claimed, answer.given_up, answer.ended)
 
@@ -198,24 +198,24 @@ class ClusterDriver(Registry, Logbook, Driver):
             except (LimitedElsewhere, HasMoreParts) as refused:
                 answers = await self._looked_elsewhere(settlements, list(refused.settled), now)
                 given_up = refused.given_up
-                self._claims.untold += store.families.take_untold()
+                self._claims.unreported += store.families.take_unreported()
                 await self._claims.learn(claim, refused)
             else:
-                self._claims.untold += answer.ended
+                self._claims.unreported += answer.ended
                 answers = await self._looked_elsewhere(settlements, answer.settled, now)
                 if answer.error is None:
                     await self._stores.deliver(now)
-                return replace(answer, settled=answers, ended=self._claims.take_untold())
+                return replace(answer, settled=answers, ended=self._claims.take_unreported())
         elif settlements:
             answers = await self.do_settle(settlements, now)
         try:
             await self._stores.deliver(now)
             claimed = await self._claims.claim(claim, now)
         except TaskHarborError as error:  # the settlements are written, whatever happened to the claim
-            return Exchanged(answers, [], error, given_up, self._claims.take_untold())
+            return Exchanged(answers, [], error, given_up, self._claims.take_unreported())
         await self._stores.deliver(now)
         given_up += claimed.given_up
-        return Exchanged(answers, claimed.jobs, given_up=given_up, ended=self._claims.take_untold())
+        return Exchanged(answers, claimed.jobs, given_up=given_up, ended=self._claims.take_unreported())
 
     async def do_settle(
         self, settlements: Sequence[Settlement], now: datetime | None
@@ -269,7 +269,7 @@ class ClusterDriver(Registry, Logbook, Driver):
             try:
                 moved += await store.families.sweep(now, limit - moved)
             finally:
-                self._claims.untold += store.families.take_untold()
+                self._claims.unreported += store.families.take_unreported()
             for queue in queues:
                 keys = store.keys.for_promote([queue])
                 some = int(await store.primary.run("promote", keys, now_arg(now), limit - moved, queue))
@@ -277,7 +277,7 @@ class ClusterDriver(Registry, Logbook, Driver):
                 if some and queue != store.queue:
                     await self._stores.ring([queue])
         await self._stores.deliver(now)
-        return Promoted(moved, self._claims.take_untold())
+        return Promoted(moved, self._claims.take_unreported())
 
     async def do_prune(self, limit: int, now: datetime | None) -> int:
         await self.prune_log(limit, now)

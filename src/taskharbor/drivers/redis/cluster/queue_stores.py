@@ -150,7 +150,7 @@ class QueueStores:
         return list(zip(stores, await asyncio.gather(*(store.names() for store in stores)), strict=True))
 
     async def heal_parts(self, slots: Iterable[tuple[QueueStore, Iterable[str]]]) -> None:
-        """Tell queues of parts that they do not know: the slot was emptied after the part was added."""
+        """Name to queues the parts that they do not know: the slot was emptied after the part was added."""
         for home, names in slots:
             for queue in names:
                 if queue != home.queue:

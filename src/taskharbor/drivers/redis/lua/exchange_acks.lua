@@ -55,7 +55,7 @@ local function is_mixed()
 end
 
 -- Whether the end of a job of a family is left to a unit of work.
-local ends_of_families, told, woken = nil, {}, {}
+local ends_of_families, over, woken = nil, {}, {}
 local function left_over(field, flags, kind, parent)
   if band(flags, 255 - PROGRESS - STORY) ~= 0 then
     return true

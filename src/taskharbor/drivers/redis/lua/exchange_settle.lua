@@ -152,7 +152,7 @@ local function finish(job)
   end
   sets[s + 1], sets[s + 2] = field, head
   s = s + 2
-  told[#told + 1] = { job.id, head, without_payload(job.body), job.bonds or '', job.family }
+  over[#over + 1] = { job.id, head, without_payload(job.body), job.bonds or '', job.family }
 end
 
 -- What the ends of jobs of families did to others, who are over or may run now.
@@ -170,8 +170,8 @@ local function release()
     local set = again_in(queue)
     call('ZADD', key_of(queue, LIST), text(seq), field)
     enter(set, line, entry, since)
-    if set.r > 0 and rules[queue] and rules[queue][PARTS] == IS_PART and not set.is_told then
-      set.is_told, woken[#woken + 1] = true, ARGV[3 + queue] -- its workers wait in another slot
+    if set.r > 0 and rules[queue] and rules[queue][PARTS] == IS_PART and not set.is_woken then
+      set.is_woken, woken[#woken + 1] = true, ARGV[3 + queue] -- its workers wait in another slot
     end
   end)
 end
@@ -190,8 +190,8 @@ if last > before then
   end
   if ends_of_families then
     release()
-    if told[1] or woken[1] then
-      reply[1] = { reply[1], told, woken }
+    if over[1] or woken[1] then
+      reply[1] = { reply[1], over, woken }
     end
   end
   each_part('HSET', data, sets, s)

@@ -50,7 +50,7 @@ create table {schema}.job_state (
     stalls            integer not null default 0,
     starts            integer not null default 0,
     rank              smallint not null default 0,      -- minus the priority: smaller goes first
-    -- 0 waiting (ready or scheduled: eligible_at tells), 2 blocked, 3 running, 4 completed, 5 failed, 6 cancelled
+    -- 0 waiting (ready or scheduled: by eligible_at), 2 blocked, 3 running, 4 completed, 5 failed, 6 cancelled
     state             smallint not null,
     -- Why a step of this job concerns other rows too. 1: it has a key. 2: an idempotency key leads to it. 4: it is
     -- a copy. 8: it has had a copy. 16: the run that goes on now has had one. Since 0003, 32: it has a row in
@@ -76,7 +76,7 @@ create table {schema}.job_state (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- What only some jobs have to tell.
+-- What only some jobs have.
 create table {schema}.job_history (
     id            uuid primary key,
     last_error    text,

@@ -1,4 +1,4 @@
-"""Y89 to Y98: the answer that tells the end of a family. Each end is in exactly one of them."""
+"""Y89 to Y98: the answer that reports the end of a family. Each end is in exactly one of them."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def of(*jobs: NewJob) -> list[str]:
     return [job.id for job in jobs]
 
 
-async def test_the_answer_to_the_last_child_tells_the_end_of_its_family(driver: Driver) -> None:
-    """Y89: with its counts, its time and how it ended; the answers before it tell nothing."""
+async def test_the_answer_to_the_last_child_reports_the_end_of_its_family(driver: Driver) -> None:
+    """Y89: with its counts, its time and how it ended; the answers before it report nothing."""
     requires(driver, "workflows")
     root = group(type="order", tolerate=1)
     one, two, three = children(root, 3)
@@ -76,7 +76,7 @@ async def test_the_answer_to_the_last_child_tells_the_end_of_its_family(driver: 
     assert await carried_out(driver, START + MINUTE / 4) == ()
 
 
-async def test_plain_jobs_tell_no_ends(driver: Driver) -> None:
+async def test_plain_jobs_report_no_ends(driver: Driver) -> None:
     """Y89: nor do children that are not the last of their family."""
     requires(driver, "workflows")
     first = await enqueue_one(driver)
@@ -89,7 +89,7 @@ async def test_plain_jobs_tell_no_ends(driver: Driver) -> None:
     assert (first.ended, settled.ended, answer.ended, cancelled.ended) == ((), (), (), ())
 
 
-async def test_families_that_end_with_each_other_are_told_from_the_bottom_up(driver: Driver) -> None:
+async def test_families_that_end_with_each_other_are_reported_from_the_bottom_up(driver: Driver) -> None:
     """Y90: all of them in one answer, also in a call of many."""
     requires(driver, "workflows")
     root = group()
@@ -103,7 +103,7 @@ async def test_families_that_end_with_each_other_are_told_from_the_bottom_up(dri
     assert [end.parent for end in ended] == [middle.id, root.id, None]
 
 
-async def test_a_refused_settlement_tells_nothing_and_hides_nothing(driver: Driver) -> None:
+async def test_a_refused_settlement_reports_nothing_and_hides_nothing(driver: Driver) -> None:
     """Y91: the last answer that is no error has the ends of a call."""
     requires(driver, "workflows")
     root = group()
@@ -120,7 +120,7 @@ async def test_a_refused_settlement_tells_nothing_and_hides_nothing(driver: Driv
     assert await carried_out(driver) == ()
 
 
-async def test_what_is_over_as_it_is_stored_is_told_by_the_enqueue(driver: Driver) -> None:
+async def test_what_is_over_as_it_is_stored_is_reported_by_the_enqueue(driver: Driver) -> None:
     """Y92: a group without children; a repeat of the call ends nothing."""
     requires(driver, "workflows")
     empty = group()
@@ -133,7 +133,7 @@ async def test_what_is_over_as_it_is_stored_is_told_by_the_enqueue(driver: Drive
     assert again.ended == ()
 
 
-async def test_a_call_that_ends_the_last_work_of_a_family_tells_it(driver: Driver) -> None:
+async def test_a_call_that_ends_the_last_work_of_a_family_reports_it(driver: Driver) -> None:
     """Y93: resolve, and the cancel of a family that only waits."""
     requires(driver, "workflows")
     with row("resolve"):
@@ -156,7 +156,7 @@ async def test_a_call_that_ends_the_last_work_of_a_family_tells_it(driver: Drive
 
 @pytest.mark.parametrize("way", ["reclaim", "reserve", "exchange"])
 async def test_a_lease_that_runs_out_may_end_a_family(driver: Driver, way: str) -> None:
-    """Y94: the reclaim tells it, or the claim that found it; the job that was given up has it not as well."""
+    """Y94: by the reclaim, or the claim that found it, and not once more with the job that was given up."""
     requires(driver, "workflows")
     root = group()
     [child] = children(root, 1, max_stalls=1)
@@ -178,7 +178,7 @@ async def test_a_lease_that_runs_out_may_end_a_family(driver: Driver, way: str) 
 
 
 @pytest.mark.parametrize("way", ["promote", "reserve", "exchange"])
-async def test_a_missed_deadline_is_told_by_the_call_that_finds_it(driver: Driver, way: str) -> None:
+async def test_a_missed_deadline_is_reported_by_the_call_that_finds_it(driver: Driver, way: str) -> None:
     """Y95: of a family, and of a job alone."""
     requires(driver, "workflows")
     root = group(within=MINUTE)
@@ -200,7 +200,7 @@ async def test_a_missed_deadline_is_told_by_the_call_that_finds_it(driver: Drive
     assert (await driver.reserve(claim(), now=late)).ended == ()
 
 
-async def test_jobs_that_are_skipped_are_told(driver: Driver) -> None:
+async def test_jobs_that_are_skipped_are_reported(driver: Driver) -> None:
     """Y96: once each, however far the skip goes, and again if they are requeued and skipped again."""
     requires(driver, "workflows")
     root = group()
@@ -224,25 +224,25 @@ async def test_jobs_that_are_skipped_are_told(driver: Driver) -> None:
     assert sorted(ids(ended)) == sorted(of(second, root))
 
 
-async def test_a_large_stop_is_told_once_by_the_call_that_completes_it(driver: Driver) -> None:
+async def test_a_large_stop_is_reported_once_by_the_call_that_completes_it(driver: Driver) -> None:
     """Y97: the cancel of 450 waiting children goes on behind its answer; meanwhile something is owed."""
     requires(driver, "workflows")
     root = group()
     await store(driver, root, *children(root, 450))
     assert (await driver.info()).owed == 0
     [answer] = await driver.cancel([root.id], now=START)
-    told = [answer.ended]
+    answers = [answer.ended]
     assert (await driver.info()).owed > 0
     for _ in range(5):
-        told.append((await driver.reserve(claim(), now=START)).ended)
-        told.append((await driver.promote(100, now=START)).ended)
-    ended = tuple(end for ends in told for end in ends)
+        answers.append((await driver.reserve(claim(), now=START)).ended)
+        answers.append((await driver.promote(100, now=START)).ended)
+    ended = tuple(end for ends in answers for end in ends)
 
     assert [(end.id, end.counts.cancelled) for end in ended] == [(root.id, 450)]
     assert (await driver.info()).owed == 0
 
 
-async def test_of_many_workers_exactly_one_is_told(driver: Driver) -> None:
+async def test_of_many_workers_exactly_one_gets_the_end(driver: Driver) -> None:
     """Y98: twenty handles end the last children of a family at one time."""
     requires(driver, "workflows")
     root = group()
@@ -253,13 +253,13 @@ async def test_of_many_workers_exactly_one_is_told(driver: Driver) -> None:
     async def end(racer: Racer) -> Ends:
         return await acked(racer.driver, leases[racer.number])
 
-    told = await in_threads(driver, len(leases), end)
-    ended = [one.id for ends in told for one in ends] + ids(await carried_out(driver))
+    answers = await in_threads(driver, len(leases), end)
+    ended = [one.id for ends in answers for one in ends] + ids(await carried_out(driver))
 
     assert ended == [root.id]
 
 
-async def test_a_handler_with_children_is_told_as_a_family(driver: Driver) -> None:
+async def test_a_handler_with_children_is_reported_as_a_family(driver: Driver) -> None:
     """Y89: when its own work is the last of it, and not when a plain job ends."""
     requires(driver, "workflows")
     parent, plain = new_job(), new_job()
