@@ -37,6 +37,8 @@ from taskharbor.testing.servers.postgres import migrate_blocking
 
 Numbers = dict[str, float]
 STORES = ("sqlite", "postgres", "redis", "cluster", "http")
+COUNTING = {"shared_preload_libraries": "pg_stat_statements", "pg_stat_statements.track": "none"}
+"""Counts nothing until it is told to."""
 
 
 class Servers:
@@ -48,13 +50,14 @@ class Servers:
         self._number = 0
 
     @contextlib.contextmanager
-    def url(self, store: str) -> Iterator[str]:
+    def url(self, store: str, *, migrated: bool = True) -> Iterator[str]:
         self._number += 1
         name = f"bench{os.getpid()}x{self._number}"
         match store:
             case "postgres":
                 url = f"{self.server(store).url}?schema={name}"
-                migrate_blocking(url)
+                if migrated:
+                    migrate_blocking(url)
                 yield url
             case "redis":
                 yield f"{self.server(store).url}?namespace={name}"
@@ -69,15 +72,36 @@ class Servers:
                         with HttpServer(url) as server:
                             yield server.url
 
+    @contextlib.contextmanager
+    def statements_counted(self, store: str) -> Iterator[None]:
+        """By Postgres, of the sessions that begin meanwhile; the other stores need no word."""
+        if store != "postgres":
+            yield
+            return
+        own = self.server(store).url
+        _tell(own, "create extension if not exists pg_stat_statements")
+        _tell(own, "alter role postgres set pg_stat_statements.track = 'all'")
+        try:
+            yield
+        finally:
+            _tell(own, "alter role postgres reset pg_stat_statements.track")
+
     def server(self, store: str) -> Any:
         if store not in self._there:
             made: Any = {
-                "postgres": lambda: PostgresServer(durable=True),
+                "postgres": lambda: PostgresServer(durable=True, settings=COUNTING),
                 "redis": lambda: ValkeyServer(durable=True),
                 "cluster": lambda: ValkeyCluster(settings={"appendonly": "yes", "appendfsync": "always"}),
             }[store]()
             self._there[store] = self._stack.enter_context(made)
         return self._there[store]
+
+
+def _tell(url: str, statement: str) -> None:
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(statement.encode())
 
 
 class Bench:
@@ -228,10 +252,6 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1000:.2f} ms"
 
 
-def _drained(one: Numbers) -> str:
-    return f"{one['drain']:,.0f} a second, {one['rss']:.0f} MB more"
-
-
 def _bare_sqlite(count: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         db = sqlite3.connect(Path(folder, "bare.db"), isolation_level=None)
@@ -306,7 +326,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--store", nargs="+", choices=STORES, default=list(STORES))
+    parser.add_argument("--store", nargs="+", choices=STORES)
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     parser.add_argument("--fan-in", type=int, default=20_000)
     parser.add_argument("--group", type=int, default=9_990, help="with its group and callback 10,000 at most")
@@ -322,6 +342,9 @@ def main() -> None:
     parser.add_argument("--peers", nargs="*", metavar="PEER", help="other queues instead; none named: all")
     parser.add_argument("--only-print", action="store_true", help="write no section of RESULTS.md")
     options = parser.parse_args()
+    options.store = options.store or list(flow_plain.STORES if options.before else STORES)
+    if options.before and (others := set(options.store) - set(flow_plain.STORES)):
+        parser.error(f"--before measures {', '.join(flow_plain.STORES)}, not {', '.join(sorted(others))}")
     if options.peers is not None:
         flow_peers.compare(options.peers or list(flow_peers.PEERS), is_kept=not options.only_print)
     elif options.before:

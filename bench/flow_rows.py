@@ -6,9 +6,11 @@ import asyncio
 import gc
 import statistics
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from taskharbor import Harbor, JobContext
 from taskharbor.drivers.contract import Driver
@@ -122,14 +124,23 @@ async def fan_in(app: App, count: int) -> dict[str, float]:
 
 async def callback_delay(driver: Driver, root_id: str, members_id: str, callback_id: str) -> float:
     """Seconds from the end of the last child to the start of the callback, by the clock of the store."""
-    root, members, callback = (
-        record for record in await driver.get([root_id, members_id, callback_id]) if record
-    )
+    root, callback = (record for record in await driver.get([root_id, callback_id]) if record)
     assert root.state is callback.state is JobState.COMPLETED, (root.state, callback.state)
     assert callback.starts == 1
     assert callback.started_at is not None
-    assert members.finished_at is not None
-    return (callback.started_at - members.finished_at).total_seconds()
+    return (callback.started_at - await _last_end(driver, members_id)).total_seconds()
+
+
+async def _last_end(driver: Driver, parent: str) -> datetime:
+    """Of the children of this node: later than it comes the end of the node itself."""
+    wanted = Query(parent=parent, order_by="ended", newest_first=True, limit=1, payloads=False)
+    page = await driver.find(wanted)
+    while not page.jobs:
+        assert page.next_cursor is not None, f"no child of {parent} has ended"
+        page = await driver.find(replace(wanted, cursor=page.next_cursor))
+    finished = page.jobs[0].finished_at
+    assert finished is not None
+    return finished
 
 
 async def group(app: App, count: int) -> dict[str, float]:
