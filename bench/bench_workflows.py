@@ -3,7 +3,7 @@
     python bench/bench_workflows.py [--store sqlite postgres redis cluster http] [--rows fan-in group ...]
                                     [--fan-in 20000] [--cancel 20000] [--rounds 3] [--only-print]
     python bench/bench_workflows.py --before FOLDER      plain jobs, beside a checkout from before workflows
-    python bench/bench_workflows.py --peers [celery rq …]  groups, chains and steps of other queues
+    python bench/bench_workflows.py --peers [celery rq …] [--peer-size group=2000 graph=100 …]
 
 The bars of a full run: --fan-in 1000000 --cancel 100000 --graphs 1000. Every row has a store of its own;
 servers are durable (Postgres with fsync, Valkey with an append-only file flushed at every write, SQLite at
@@ -322,6 +322,13 @@ def ours(options: argparse.Namespace) -> None:
             write_section(f"Workflows, {store}", f"{settings}\n\n{body}")
 
 
+def _size(text: str) -> tuple[str, int]:
+    what, _, count = text.partition("=")
+    if what not in flow_peers.Sizes.__dataclass_fields__:
+        raise argparse.ArgumentTypeError(f"one of {', '.join(flow_peers.Sizes.__dataclass_fields__)}")
+    return what, int(count)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -340,13 +347,17 @@ def main() -> None:
     parser.add_argument("--before", help="a checkout from before: plain jobs there and here, in turns")
     parser.add_argument("--jobs", type=int, default=20_000, help="of one round with --before")
     parser.add_argument("--peers", nargs="*", metavar="PEER", help="other queues instead; none named: all")
+    parser.add_argument(
+        "--peer-size", nargs="+", type=_size, default=[], metavar="WHAT=COUNT", help="group=2000 rounds=2 …"
+    )
     parser.add_argument("--only-print", action="store_true", help="write no section of RESULTS.md")
     options = parser.parse_args()
     options.store = options.store or list(flow_plain.STORES if options.before else STORES)
     if options.before and (others := set(options.store) - set(flow_plain.STORES)):
         parser.error(f"--before measures {', '.join(flow_plain.STORES)}, not {', '.join(sorted(others))}")
     if options.peers is not None:
-        flow_peers.compare(options.peers or list(flow_peers.PEERS), is_kept=not options.only_print)
+        sizes = flow_peers.Sizes(**dict(options.peer_size))
+        flow_peers.compare(options.peers or list(flow_peers.PEERS), sizes, is_kept=not options.only_print)
     elif options.before:
         with contextlib.ExitStack() as stack:
             flow_plain.compare(Servers(stack), options)

@@ -1,8 +1,8 @@
-"""Groups, chains and steps of other queues, beside ours; and the same queues in the trial of callbacks.
+"""Groups, chains, graphs and steps of other queues, beside ours; and these queues in the trial of callbacks.
 
 The peers live in an environment of their own (`BENCH_PEERS_HOME`, by default a temporary folder), which the
-first run makes: pip into `flows`, npm into `node`. Not there: Absurd, whose package has no schema with it,
-pg-boss before its version 12, which knows no dependencies, and what needs a paid licence or a server of its
+first run makes: pip into `flows`, npm into `flows-node`. pg-boss asks for Node.js 22 from its version 12 on,
+which knows dependencies; 12.35 runs on 20 as well. Not there: what needs a paid licence or a server of its
 own.
 """
 
@@ -24,42 +24,73 @@ from taskharbor.testing.servers import PostgresServer, ValkeyServer
 
 HERE = Path(__file__).resolve().parent
 HOME = Path(os.environ.get("BENCH_PEERS_HOME", Path(tempfile.gettempdir()) / "peers"))
+NODE_HOME = HOME / "flows-node"
 PIP = ("celery[redis]", "rq", "dramatiq[redis]", "huey", "redis", "hiredis", "dbos", "psycopg[binary]")
-NPM = ("bullmq", "ioredis")
+PIP += ("absurd-sdk", "absurdctl")
+NPM = ("bullmq", "ioredis", "pg-boss@12.35.0")
 GIVEN_UP_SECONDS = 60.0
+WORK = ("group", "graph", "chain", "steps")
 
 
 @dataclass(frozen=True)
 class Kind:
     store: str = "redis"
     script: str = ""
-    chain_is: str = "chain"
+    does: tuple[str, ...] = ("group", "chain")
+    """The commands of its adapter."""
+    says_left: bool = True
+    """It can say that no job is queued or held any more."""
+    most_links: int = 1000
 
 
 OURS = {
-    "taskharbor-redis": Kind(script="flow_taskharbor.py"),
-    "taskharbor-postgres": Kind(store="postgres", script="flow_taskharbor.py"),
+    "taskharbor-redis": Kind(script="flow_taskharbor.py", does=WORK, says_left=False),
+    "taskharbor-postgres": Kind(store="postgres", script="flow_taskharbor.py", does=WORK, says_left=False),
 }
 PEERS = {
     "celery": Kind(),
-    "rq": Kind(),
+    "rq": Kind(does=("group", "graph", "chain")),
     "dramatiq": Kind(),
     "huey": Kind(),
     "bullmq": Kind(script="flow_bullmq.cjs"),
-    "dbos": Kind(store="postgres", chain_is="steps of a workflow"),
+    "pg-boss": Kind(
+        store="postgres",
+        script="flow_pgboss.cjs",
+        does=("group", "graph", "chain"),
+        says_left=False,
+        most_links=20,  # more than a second each
+    ),
+    "dbos": Kind(store="postgres", does=("group", "steps"), says_left=False),
+    "absurd": Kind(store="postgres", does=("group", "steps"), says_left=False),
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Of one round of each kind of work."""
+
+    group: int = 2000
+    graph: int = 100
+    chain: int = 200
+    steps: int = 200
+    rounds: int = 2
+
+    def of(self, what: str, kind: Kind) -> int:
+        count: int = getattr(self, what)
+        return min(count, kind.most_links) if what == "chain" else count
 
 
 def install(names: Sequence[str]) -> None:
     """Only what is not there yet."""
     HOME.mkdir(parents=True, exist_ok=True)
     venv = HOME / "flows"
-    if not (venv / "bin" / "python").exists():
+    if not (venv / "bin" / "absurdctl").exists():
         subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
         subprocess.run([str(venv / "bin" / "pip"), "install", "-q", *PIP], check=True)
-    if "bullmq" in names and not (HOME / "node" / "node_modules" / "bullmq").exists():
-        (HOME / "node").mkdir(exist_ok=True)
-        subprocess.run(["npm", "install", "--silent", "--prefix", str(HOME / "node"), *NPM], check=True)
+    in_node = any(PEERS[name].script.endswith(".cjs") for name in names)
+    if in_node and not (NODE_HOME / "node_modules" / "pg-boss").exists():
+        NODE_HOME.mkdir(exist_ok=True)
+        subprocess.run(["npm", "install", "--silent", "--prefix", str(NODE_HOME), *NPM], check=True)
 
 
 class Peer:
@@ -120,15 +151,22 @@ class Peer:
 
     def send(self, what: str, run: int, count: int) -> float:
         """Seconds until it was stored."""
+        return self._ask(f"{what} {run} {count}")
+
+    def _ask(self, command: str) -> float:
         producer = self._producer
         assert producer is not None
         assert producer.stdin is not None
         assert producer.stdout is not None
-        producer.stdin.write(f"{what} {run} {count}\n")
+        producer.stdin.write(f"{command}\n")
         producer.stdin.flush()
         answer = producer.stdout.readline().split()
-        assert answer[:1] == ["ok"], f"{self.name}: {what} was not stored"
+        assert answer[:1] == ["ok"], f"{self.name}: no answer to {command}"
         return float(answer[1])
+
+    async def has_work_left(self) -> bool:
+        """Also of one that cannot say."""
+        return not self.kind.says_left or await asyncio.to_thread(self._ask, "left") > 0
 
     async def restart_store(self) -> bool:
         assert self._server is not None
@@ -163,7 +201,7 @@ class Peer:
             "TRIAL_FOLDER": str(self._folder),
             "TRIAL_SLOT": slot,
             "TRIAL_CHILD_SECONDS": str(self._seconds),
-            "BENCH_NODE_HOME": str(HOME / "node"),
+            "BENCH_NODE_HOME": str(NODE_HOME),
             "PYTHONPATH": str(HERE / "peers"),
         }
 
@@ -171,8 +209,8 @@ class Peer:
 # ------------------------------------------------------------------ speed
 
 
-async def measured(name: str, children: int, links: int, rounds: int) -> list[str]:
-    """One row: children and links a second, from the first line of a handler to the callback."""
+async def measured(name: str, sizes: Sizes) -> list[str]:
+    """One row: children, nodes, links and steps a second, from the call that stores them to the callback."""
     peer = Peer(name)
     with tempfile.TemporaryDirectory(prefix="taskharbor-peers-") as folder:
         await peer.begin(Path(folder))
@@ -181,58 +219,66 @@ async def measured(name: str, children: int, links: int, rounds: int) -> list[st
             worker = peer.worker()
             peer.send("group", 0, 20)
             assert await _called_back(Path(folder, "run-0")), "no callback"
-            groups = [await _timed(peer, Path(folder), "group", 1 + n, children) for n in range(rounds)]
-            chains = [await _timed(peer, Path(folder), "chain", 101 + n, links) for n in range(rounds)]
+            rates = [await _rate(peer, Path(folder), what, sizes) for what in WORK]
         finally:
             if worker is not None:
                 os.killpg(worker.pid, 9)
                 worker.wait()
             await peer.end()
-    return [
-        name,
-        f"{children / statistics.median(groups):,.0f}" if all(groups) else "no callback",
-        f"{links / statistics.median(chains):,.0f} ({peer.kind.chain_is})" if all(chains) else "no callback",
-        peer.settings,
-    ]
+    return [name, *rates, peer.settings]
+
+
+async def _rate(peer: Peer, folder: Path, what: str, sizes: Sizes) -> str:
+    if what not in peer.kind.does:
+        return "–"
+    count = sizes.of(what, peer.kind)
+    first = 1 + 100 * WORK.index(what)
+    times = [await _timed(peer, folder, what, first + n, count) for n in range(sizes.rounds)]
+    nodes = count * (10 if what == "graph" else 1)
+    return f"{nodes / statistics.median(times):,.0f}" if all(times) else "no callback"
 
 
 async def _timed(peer: Peer, folder: Path, what: str, run: int, count: int) -> float:
-    """Seconds from the call that stores it to its callback; 0: it never came."""
+    """Seconds from the call that stores it to its callback, or to those of all graphs; 0: it never came."""
     began = time.perf_counter()
     peer.send(what, run, count)
-    return time.perf_counter() - began if await _called_back(folder / f"run-{run}") else 0.0
+    is_there = await _called_back(folder / f"run-{run}", count if what == "graph" else 1)
+    return time.perf_counter() - began if is_there else 0.0
 
 
-async def _called_back(path: Path) -> bool:
+async def _called_back(path: Path, times: int = 1) -> bool:
     size, since = -1, time.monotonic()
     while time.monotonic() - since < GIVEN_UP_SECONDS:
         now = path.stat().st_size if path.exists() else 0
         if now != size:
             size, since = now, time.monotonic()
-            if path.exists() and "callback" in path.read_text():
+            if path.exists() and path.read_text().count("callback") >= times:
                 return True
         await asyncio.sleep(0.002)
     return False
 
 
-def compare(names: Sequence[str], *, is_kept: bool, children: int = 2000, links: int = 200) -> None:
+def compare(names: Sequence[str], sizes: Sizes, *, is_kept: bool) -> None:
     """All of them and TaskHarbor on the same kinds of servers, and a section of RESULTS.md."""
     from results import table, write_section
 
     install(names)
-    rounds, lines = 2, []
+    lines = []
     for name in (*OURS, *names):
         try:
-            line = asyncio.run(measured(name, children, links, rounds))
+            line = asyncio.run(measured(name, sizes))
         except AssertionError as error:
-            line = [name, f"failed: {error}", "", ""]
+            line = [name, f"failed: {error}", *[""] * len(WORK)]
         lines.append(line)
         print(" | ".join(line), flush=True)
     settings = (
-        f"One worker process; groups of {children:,} children with results and a callback, chains of {links} "
-        "links; from the call that stores it to the callback, median of 2 rounds. Valkey with an append-only "
-        f"file flushed at every write, Postgres with fsync. Load {os.getloadavg()[0]:.1f} at the end."
+        f"One worker process; groups of {sizes.group:,} children with results and a callback, "
+        f"{sizes.graph} graphs of 10 nodes and 14 edges, a call each, chains of {sizes.chain} links "
+        f"({PEERS['pg-boss'].most_links} with pg-boss), {sizes.steps} steps of one handler. From the call "
+        f"that stores it to the callback, median of {sizes.rounds} rounds; –: it has no such thing. Valkey "
+        "with an append-only file flushed at every write, Postgres with fsync. Load "
+        f"{os.getloadavg()[0]:.1f} at the end."
     )
     if is_kept:
-        body = table(["queue", "children a second", "links a second", "settings"], lines)
-        write_section("Workflows beside other queues", f"{settings}\n\n{body}")
+        head = ["queue", "children a second", "nodes a second", "links a second", "steps a second"]
+        write_section("Workflows beside other queues", f"{settings}\n\n{table([*head, 'settings'], lines)}")

@@ -15,17 +15,38 @@ _HEAD = (
     "# Results\n\nWritten by `make bench`; every section says where and when. Compare ratios, not machines.\n"
 )
 
+_SECTION = r"^## {}\n.*?(?=^## |\Z)"
+
 
 def write_section(title: str, body: str) -> None:
     """Replace the section of this title, or add it."""
     text = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else _HEAD
     section = f"## {title}\n\n{_stamp(title)}\n\n{body.strip()}\n"
-    pattern = re.compile(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+    pattern = re.compile(_SECTION.format(re.escape(title)), re.MULTILINE | re.DOTALL)
     if pattern.search(text):
         text = pattern.sub(lambda _: section + "\n", text)
     else:
         text = text.rstrip() + "\n\n" + section
     RESULTS.write_text(text.rstrip() + "\n", encoding="utf-8")
+
+
+def write_rows(title: str, settings: str, head: list[str], rows: list[list[str]]) -> None:
+    """A section whose rows are measured at different times: those with another first cell are kept.
+
+    Each row says in a last cell when, at which commit and at which load it was measured.
+    """
+    when = f"{time.strftime('%Y-%m-%d')}, commit {_commit()}, load {os.getloadavg()[0]:.1f}"
+    new = {row[0]: [*row, when] for row in rows}
+    there = {row[0]: row for row in _rows_of(title) if len(row) == len(head) + 1}
+    body = table([*head, "measured"], list((there | new).values()))
+    write_section(title, f"{settings}\n\n{body}")
+
+
+def _rows_of(title: str) -> list[list[str]]:
+    text = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
+    section = re.search(_SECTION.format(re.escape(title)), text, re.MULTILINE | re.DOTALL)
+    lines = re.findall(r"^\| (.*) \|$", section[0] if section else "", re.MULTILINE)
+    return [line.split(" | ") for line in lines[1:]]
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -36,14 +57,13 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 def _stamp(title: str) -> str:
     """The version of SQLite too, unless the section is about another store."""
     sqlite = "" if title.startswith(("Postgres", "Valkey")) else f"SQLite {sqlite3.sqlite_version}, "
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        capture_output=True,
-        text=True,
-        cwd=RESULTS.parent,
-        check=False,
-    ).stdout.strip()
     return (
         f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-        f"{sqlite}commit {commit or 'unknown'}."
+        f"{sqlite}commit {_commit()}."
     )
+
+
+def _commit() -> str:
+    words = ["git", "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=RESULTS.parent, check=False)
+    return done.stdout.strip() or "unknown"

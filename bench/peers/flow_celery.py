@@ -2,6 +2,7 @@
 
 from celery import Celery, chain, chord
 from flow_base import URL, child_work, exec_worker, line_of, main
+from redis import Redis
 
 SETTINGS = "prefork -c 4, acks_late, reject_on_worker_lost, visibility timeout 5 s, results in Redis"
 app = Celery("flow", broker=URL, backend=URL)
@@ -40,10 +41,15 @@ def links(run, count):
     chain(link.s(0, run), *(link.s(run) for _ in range(count - 1)), callback.s(run))()
 
 
+def left():
+    redis = Redis.from_url(URL)
+    return redis.llen("celery") + redis.hlen("unacked")
+
+
 def worker():
     flags = ["-P", "prefork", "-c", "4", "-l", "ERROR", "--without-gossip", "--without-mingle"]
     exec_worker("-m", "celery", "-A", "flow_celery", "worker", *flags)
 
 
 if __name__ == "__main__":
-    main(worker, group=group, chain=links)
+    main(worker, group=group, chain=links, left=left)

@@ -2,10 +2,9 @@
 
 import os
 import threading
-import time
 
 from dbos import DBOS, DBOSClient
-from flow_base import URL, child_work, line_of, main
+from flow_base import URL, child_work, line_of, main, until_stored
 
 SETTINGS = "queue polled every 50 ms, one executor id a worker, taken up again by its successor"
 CONFIG = {
@@ -53,22 +52,13 @@ def worker():
 
 
 def start(name):
-    def run(number, count):
+    def enqueue(run, count):
         client = DBOSClient(system_database_url=URL)
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                options = {"queue_name": "parents", "workflow_name": name, "app_version": "flow"}
-                client.enqueue(options, number, count)
-                break
-            except Exception:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.5)
+        client.enqueue({"queue_name": "parents", "workflow_name": name, "app_version": "flow"}, run, count)
         client.destroy()
 
-    return run
+    return lambda run, count: until_stored(lambda: enqueue(run, count))
 
 
 if __name__ == "__main__":
-    main(worker, group=start("group"), chain=start("steps"), steps=start("steps"))
+    main(worker, group=start("group"), steps=start("steps"))

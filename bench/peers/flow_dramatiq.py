@@ -42,9 +42,13 @@ def links(run, count):
     dramatiq.pipeline([*messages, callback.message_with_options(args=(run,), pipe_ignore=True)]).run()
 
 
+def left():
+    return sum(broker.client.hlen(f"dramatiq:default{kind}.msgs") for kind in ("", ".DQ"))
+
+
 def worker():
     exec_worker("-m", "dramatiq", "flow_dramatiq", "-p", "1", "-t", "20")
 
 
 if __name__ == "__main__":
-    main(worker, group=group, chain=links)
+    main(worker, group=group, chain=links, left=left)

@@ -36,6 +36,11 @@ def links(run, count):
     huey.enqueue(pipeline.then(callback, run))
 
 
+def left():
+    """What a worker holds is in no list: nobody takes it up when that worker dies."""
+    return huey.pending_count() + huey.scheduled_count()
+
+
 def worker():
     exec_worker("-m", "huey.bin.huey_consumer", "flow_huey.huey", "-q", "-k", "thread", "-w", "8")
 
@@ -43,4 +48,4 @@ def worker():
 if __name__ == "__main__":
     import flow_huey  # its tasks are known by the name of their module
 
-    main(worker, group=flow_huey.group, chain=flow_huey.links)
+    main(worker, group=flow_huey.group, chain=flow_huey.links, left=flow_huey.left)

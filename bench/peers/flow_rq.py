@@ -1,6 +1,6 @@
 """RQ: a job that depends on all others; a chain of dependencies."""
 
-from flow_base import URL, exec_worker, line_of, main
+from flow_base import BEFORE, URL, exec_worker, line_of, main
 from redis import Redis
 from rq import Queue, Retry
 
@@ -37,10 +37,25 @@ def links(run, count):
     there.enqueue("flow_rq.callback", run, depends_on=last, **OPTIONS)
 
 
+def graphs(run, count):
+    there = queue()
+    for first in range(0, 9 * count, 9):
+        made = []
+        for number, before in enumerate(BEFORE):
+            after = [made[one] for one in before]
+            made.append(there.enqueue("flow_rq.link", run, first + number, depends_on=after, **OPTIONS))
+        there.enqueue("flow_rq.callback", run, depends_on=made[-2:], **OPTIONS)
+
+
+def left():
+    there = queue()
+    return there.count + there.started_job_registry.count + there.scheduled_job_registry.count
+
+
 def worker():
     flags = ["--quiet", "--worker-class", "rq.worker.SimpleWorker", "--maintenance-interval", "5"]
     exec_worker("-m", "rq.cli", "worker", "-u", URL, *flags, "flow")
 
 
 if __name__ == "__main__":
-    main(worker, group=group, chain=links)
+    main(worker, group=group, chain=links, graph=graphs, left=left)

@@ -29,6 +29,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+SILENT_SECONDS = 5.0
+"""Without a line, before a contestant is asked whether any job is left."""
+
 
 class Contestant(Protocol):
     """A queue on a store, with workers that are processes."""
@@ -49,6 +52,9 @@ class Contestant(Protocol):
 
     async def restart_store(self) -> bool:
         """Kill the store and start it again; False where there is nothing to restart but the workers."""
+
+    async def has_work_left(self) -> bool:
+        """Whether any job is queued, or held by a worker; True of one that cannot say."""
 
     async def looked_at(self, runs: Sequence[int], children: int) -> list[str]:
         """What the store itself says against it."""
@@ -146,7 +152,7 @@ class Trial:
         await self._reached(number, None)
 
     async def _reached(self, number: int, children: int | None) -> bool:
-        """Until so many children have ended, or the callback has; False after a long time without a line."""
+        """Until so many children have ended, or the callback has; False when nothing more is to come."""
         size, since = -1, time.monotonic()
         path = self.folder / f"run-{number}"
         while True:
@@ -158,10 +164,16 @@ class Trial:
                     return True
                 if children is not None and len(lines) >= children:
                     return True
-            elif time.monotonic() - since > self.contestant.patience:
+            elif await self._is_over(time.monotonic() - since):
                 return False
             self._start_again()
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0.002 if time.monotonic() - since < 1 else 0.2)
+
+    async def _is_over(self, silent: float) -> bool:
+        """After a long time without a line; earlier where the contestant says that no job is left."""
+        if silent > self.contestant.patience:
+            return True
+        return silent > SILENT_SECONDS and not await self.contestant.has_work_left()
 
     def _start_again(self) -> None:
         """As a service manager does: a worker that begins while its store is away exits."""

@@ -72,10 +72,23 @@ class Silent:
     async def restart_store(self) -> bool:
         return True
 
+    async def has_work_left(self) -> bool:
+        return False
+
     async def looked_at(self, runs: Sequence[int], children: int) -> list[str]:
         return []
 
     async def end(self) -> None: ...
+
+
+@pytest.mark.parametrize(("silent", "patience", "is_over"), [(4.0, 60.0, False), (6.0, 60.0, True)])
+def test_a_trial_waits_no_longer_once_no_job_is_left(
+    tmp_path: Path, silent: float, patience: float, is_over: bool
+) -> None:
+    one = Silent()
+    one.patience = patience
+
+    assert asyncio.run(Trial(one, tmp_path, Size(runs=1))._is_over(silent)) is is_over
 
 
 @pytest.mark.parametrize(
