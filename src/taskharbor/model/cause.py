@@ -112,6 +112,33 @@ def shape_of(line: str) -> str:
     return shape if len(shape) <= MAX_TITLE else shape[: MAX_TITLE - 1] + _BLANK
 
 
+def marked_message(line: str) -> str:
+    """An error's first line without its class. Words that differ from job to job are between backticks."""
+    line = _SPACE.sub(" ", line[:MAX_LINE].partition("\n")[0]).strip().replace("`", "'")
+    found = _CLASS.match(line)
+    text = line[found.end() if found else 0 :][:MAX_TITLE]
+    number = _FIRST_NUMBER.match(text)
+    parts, end = [], 0
+    for first, last in _words_that_differ(text, number.end() if number else 0):
+        if first < end:  # in a word that is marked
+            continue
+        parts += [text[end:first], f"`{text[first:last]}`"]
+        end = last
+    return "".join([*parts, text[end:]])
+
+
+def _words_that_differ(text: str, kept: int) -> list[tuple[int, int]]:
+    """Where each word begins and ends that has what `shape_of` leaves blank, from the first to the last."""
+    found = [match for pattern in (_IDS, _REST) for match in pattern.finditer(text, kept)]
+    spans = (match.span() for match in found if match.lastgroup != "errno")
+    return sorted((text.rfind(" ", 0, first) + 1, _end_of_word(text, last)) for first, last in spans)
+
+
+def _end_of_word(text: str, at: int) -> int:
+    end = text.find(" ", at)
+    return len(text) if end < 0 else end
+
+
 def own_frame(traceback: str) -> str | None:
     """The last frame outside of installed packages and Python: the end of its path, and its function."""
     for line in reversed(traceback[-MAX_TRACE:].splitlines()):

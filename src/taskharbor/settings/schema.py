@@ -79,6 +79,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ui: str = "on"
     name: str = ""
     targets: tuple[str, ...] | None = None
+    trace_url: str = ""
     any_type: bool = False
     scheduler: bool = True
     metrics: bool = True

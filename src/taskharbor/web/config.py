@@ -14,6 +14,7 @@ from taskharbor.model.checks import check_kinds
 from taskharbor.model.duration import check_timedelta
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+_TRACE_URL = re.compile(r"https?://[^\s{}]+\{trace_id\}[^\s{}]*")
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9.*:\[\]-]+|'self'")
 
 
@@ -44,6 +45,9 @@ class ServerConfig:
 
     targets: Mapping[str, timedelta] = field(default_factory=dict)
     """How long jobs of a queue may wait before the dashboard says that it falls behind; 60 s for others."""
+
+    trace_url: str = ""
+    """Where a trace is shown, like https://traces.example/{trace_id}: the page of a job links to it."""
 
     any_type: bool = False
     """Accept jobs of types for which the harbor has no task."""
@@ -118,6 +122,10 @@ class ServerConfig:
             raise ConfigurationError(f"ui is on, read-only or off, not {self.ui!r}")
         if any(target <= timedelta(0) for target in self.targets.values()):
             raise ConfigurationError("a wait target must be above zero")
+        if self.trace_url and not _TRACE_URL.fullmatch(self.trace_url):
+            raise ConfigurationError(
+                f"trace_url: {self.trace_url!r:.80} is no address like https://traces.example/{{trace_id}}"
+            )
         for origin in self.frame_ancestors:
             if not _ORIGIN.fullmatch(origin):
                 raise ConfigurationError(f"frame_ancestors: {origin!r} is no origin like https://host")

@@ -26,9 +26,10 @@ from taskharbor.web.dead_letters import TOO_MANY, DeadNow
 if TYPE_CHECKING:
     from taskharbor.web.service import Service
 
-HISTORY = timedelta(days=7)
-"""A cause that was not seen in these days is seen for the first time."""
 NEW_FOR = timedelta(hours=24)
+QUIET_BEFORE = timedelta(days=7)
+"""A cause that was not seen in so many days before is new."""
+HISTORY = QUIET_BEFORE + NEW_FOR
 STATUS_KEPT = timedelta(days=365)
 _REFRESH_SECONDS = 5.0
 _SETTLED_AFTER = timedelta(hours=1)

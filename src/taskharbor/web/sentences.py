@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from taskharbor.client.needs import SLOW, grows, span_text
 from taskharbor.model.job import FailureKind
@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from taskharbor.web.board_view import BoardQueue
 
 MOST_NAMED = 3
+
+
+class Counted(Protocol):
+    """So many; at least so many, if it is not exact."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def exact(self) -> bool: ...
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:
@@ -140,6 +149,36 @@ def _how_many_are(some: int, of: int) -> str:
     if some in (0, of):
         return "All of them are" if some else "None of them is"
     return counted(some, "of them is", "of them are")
+
+
+def began_sentence(release: str, since_s: float, last_s: float, days: int, *, is_new: bool) -> str:
+    """Since when a cause is known; what comes before the first comma is the point of it."""
+    if not is_new:
+        return f"Known for {span_text(since_s)}, last {span_text(last_s)} ago."
+    begun = f"Began with release `{release}`," if release else "New, first seen"
+    return f"{begun} {span_text(since_s)} ago. In the {days} days before: none."
+
+
+def outlook_sentence(attempts: int, dead: Counted, retrying: Counted, next_s: float | None) -> str:
+    """What becomes of the jobs of a cause: how many try again by themselves, and how many are dead."""
+    return _joined(
+        f"{counted(attempts, 'attempt')} failed.",
+        f"{_try_again(retrying, next_s)}." if retrying.count else "",
+        f"{_so_many(dead, 'job has', 'jobs have')} used up {'its' if dead.count == 1 else 'their'} attempts."
+        if dead.count
+        else "None of its jobs is dead.",
+    )
+
+
+def _try_again(retrying: Counted, next_s: float | None) -> str:
+    many = _so_many(retrying, "of its jobs tries", "of its jobs try")
+    by_itself = "itself" if retrying.count == 1 else "themselves"
+    when = "" if next_s is None else f", the next {f'in {span_text(next_s)}' if next_s > 0 else 'now'}"
+    return f"{many} again by {by_itself}{when}"
+
+
+def _so_many(many: Counted, one: str, more: str) -> str:
+    return f"{many.count:,}{'' if many.exact else '+'} {one if many.count == 1 else more}"
 
 
 # ------------------------------------------------------------------ workers

@@ -15,6 +15,7 @@ from taskharbor.model.clock import micros
 from taskharbor.model.log_cells import CauseNumbers, Fire, packed
 from taskharbor.model.logbook import CAUSES, FIRES, LogEntry
 from taskharbor.model.schedule import Schedule, ticks
+from taskharbor.model.settlement import Retry
 from taskharbor.testing.clock import SimulatedClock
 from taskharbor.web import dead_letters
 from tests.integration.http.api import Api, make_token, token_file
@@ -164,6 +165,24 @@ async def test_an_opened_cause_shows_its_jobs_and_what_they_have_in_common(api: 
     assert (common["what"], common["value"]) == ("args.template", "welcome")
     assert (common["share"], common["share_of_others"]) == (1.0, 0.0)
     assert opened["looked_at"] >= 4
+
+
+async def test_an_opened_cause_says_when_it_began_and_what_becomes_of_its_jobs(api: FailuresApi) -> None:
+    await api.failed(retried=2, dead=1, ago=10 * MINUTE)
+    driver = await api.harbor.client.adriver()
+    await api.put({"type": "send", "queue": "mail"})
+    job = await api.claim("mail")
+    again = Retry(job.lease, timedelta(seconds=9), "Late: gave up on order 7", "error")
+    await driver.settle([again], now=api.clock.now())
+
+    found = (await api("GET", f"/api/failures/{LATE.id}", params={"window": "1h"})).json()
+
+    assert found["began"].startswith("Began with release `r1`, 10 min ago. In the 7 days before: none.")
+    assert found["outlook"] == (
+        "3 attempts failed. 1 of its jobs tries again by itself, the next in 9 s. "
+        "1 job has used up its attempts."
+    )
+    assert found["jobs"][0]["message"] == "gave up on order `1`"
 
 
 async def test_the_walk_for_dead_letters_is_kept_for_two_seconds(api: FailuresApi) -> None:

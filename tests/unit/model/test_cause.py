@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskharbor.model.cause import MAX_TITLE, cause_of, cause_of_job, own_frame, shape_of
+from taskharbor.model.cause import MAX_TITLE, cause_of, cause_of_job, marked_message, own_frame, shape_of
 from taskharbor.model.job import AttemptRecord, JobRecord
 from taskharbor.model.state import JobState
 from tests.unit.growth import assert_linear
@@ -144,3 +144,29 @@ def test_any_text_has_a_short_cause_on_one_line(line: str, trace: str) -> None:
 def test_the_time_grows_in_proportion_to_the_text(piece: str) -> None:
     assert_linear(shape_of, lambda size: piece * size)
     assert_linear(own_frame, lambda size: piece * size)
+    assert_linear(marked_message, lambda size: piece * size)
+
+
+@pytest.mark.parametrize(
+    ("line", "marked"),
+    [
+        (
+            "TimeoutError: timed out connecting to smtp-2.internal:25",
+            "timed out connecting to `smtp-2.internal:25`",
+        ),
+        ("ConnectionError: connection refused", "connection refused"),
+        ("HTTPError: 502 from 10.0.0.7 for ana@example.com", "502 from `10.0.0.7` for `ana@example.com`"),
+        ("OSError: [Errno 111] refused by 10.0.0.7", "[Errno 111] refused by `10.0.0.7`"),
+        ("KeyError: 'the one with a name that is long'", "`'the one with a name that is long'`"),
+        ("Late: `order` 7\nand more", "'order' `7`"),
+        ("no class", "no class"),
+        ("", ""),
+    ],
+)
+def test_a_message_marks_the_words_that_differ_from_job_to_job(line: str, marked: str) -> None:
+    assert marked_message(line) == marked
+
+
+@given(st.text(max_size=400))
+def test_a_marked_message_has_as_many_beginnings_as_ends(line: str) -> None:
+    assert marked_message(line).count("`") % 2 == 0

@@ -24,6 +24,9 @@ from taskharbor.web.config import ServerConfig
             r"allowed_hosts takes a tuple: allowed_hosts=\('jobs.example',\)",
         ),
         ({"targets": {"mail": "5s"}}, "must be a timedelta"),
+        ({"trace_url": "javascript:alert({trace_id})"}, "trace_url: .* is no address like"),
+        ({"trace_url": "https://traces.example/"}, "trace_url: .* is no address like"),
+        ({"trace_url": "https://{trace_id}/{other}"}, "trace_url: .* is no address like"),
     ],
 )
 def test_a_value_that_cannot_work_is_refused_by_name(options: dict[str, Any], why: str) -> None:

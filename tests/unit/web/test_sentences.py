@@ -10,7 +10,7 @@ import pytest
 from taskharbor.client.family import Stopping
 from taskharbor.model.presence import Machine
 from taskharbor.web import sentences
-from taskharbor.web.api.answers import SkippedOut
+from taskharbor.web.api.answers import CountOut, SkippedOut
 
 QUEUE: dict[str, Any] = {
     "name": "mail",
@@ -135,6 +135,36 @@ FAILURES: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.parametrize("text", FAILURES)
 def test_failures(text: str) -> None:
     assert sentences.failures_sentence([cause(**one) for one in FAILURES[text]], "an hour") == text
+
+
+def test_when_a_cause_began() -> None:
+    began = sentences.began_sentence
+
+    assert began("4f2a9c1", 660, 4, 7, is_new=True) == (
+        "Began with release `4f2a9c1`, 11 min ago. In the 7 days before: none."
+    )
+    assert began("", 660, 4, 7, is_new=True) == "New, first seen 11 min ago. In the 7 days before: none."
+    assert began("4f2a9c1", 172_800, 4, 7, is_new=False) == "Known for 2 d, last 4 s ago."
+
+
+NONE, ONE, MANY = (CountOut(count=count, exact=True) for count in (0, 1, 143))
+AT_LEAST = CountOut(count=20, exact=False)
+OUTLOOKS: dict[str, tuple[int, CountOut, CountOut, float | None]] = {
+    "1 attempt failed. None of its jobs is dead.": (1, NONE, NONE, None),
+    "2 attempts failed. 1 job has used up its attempts.": (2, ONE, NONE, None),
+    "184 attempts failed. 143 of its jobs try again by themselves, the next in 9 s. "
+    "1 job has used up its attempts.": (184, ONE, MANY, 9.0),
+    "3 attempts failed. 1 of its jobs tries again by itself, the next now. "
+    "None of its jobs is dead.": (3, NONE, ONE, 0.0),
+    "90 attempts failed. 20+ of its jobs try again by themselves. 20+ jobs have used up their attempts.": (
+        90, AT_LEAST, AT_LEAST, None,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", OUTLOOKS)
+def test_what_becomes_of_the_jobs_of_a_cause(text: str) -> None:
+    assert sentences.outlook_sentence(*OUTLOOKS[text]) == text
 
 
 def test_where_a_job_failed_or_how() -> None:

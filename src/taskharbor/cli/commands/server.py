@@ -105,6 +105,14 @@ def command(
             help="How long jobs of a queue may wait; 60s for the others. Colours the dashboard.",
         ),
     ] = None,
+    trace_url: Annotated[
+        str,
+        typer.Option(
+            "--trace-url",
+            metavar="URL",
+            help="Where a trace is shown, like https://traces.example/{trace_id}; pages of jobs link to it.",
+        ),
+    ] = "",
     any_type: Annotated[
         bool, typer.Option("--any-type", help="Accept jobs of types for which APP has no task.")
     ] = False,
@@ -153,6 +161,7 @@ def command(
         ui=ui.value,
         name=name,
         targets=_targets(targets),
+        trace_url=trace_url,
         any_type=any_type,
         scheduler=scheduler,
         accepts_now=accept_now,

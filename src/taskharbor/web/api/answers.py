@@ -11,7 +11,16 @@ from taskharbor.drivers.wire import Role
 from taskharbor.model.common_arguments import InCommon
 from taskharbor.model.log_series import Series
 from taskharbor.model.state import JobState
-from taskharbor.views import InstantText, ListedJob, QueueView, ScheduleView, StoreView, View, WorkerView
+from taskharbor.views import (
+    InstantText,
+    JobDetails,
+    ListedJob,
+    QueueView,
+    ScheduleView,
+    StoreView,
+    View,
+    WorkerView,
+)
 from taskharbor.web.api.schemas import JobId, Name
 
 
@@ -305,6 +314,26 @@ class TokensOut(View, frozen=True, kw_only=True):
     """What each role may do, in a few words."""
 
 
+class JobOut(JobDetails, frozen=True, kw_only=True):
+    """A job, and what this server knows beside its record."""
+
+    release: str | None
+    """Of the worker that runs it or ran it last, as long as that worker is known."""
+    release_since: InstantText | None
+    """When that release was first at work."""
+    kept_until: InstantText | None
+    """When it may be deleted; null while it is not over, or if it is kept for ever."""
+    trace_url: str | None
+    """Its trace, where `--trace-url` says."""
+
+
+class FailedJob(ListedJob, frozen=True, kw_only=True):
+    """A job of a cause."""
+
+    message: str
+    """The last error without its class; words that differ from job to job are between backticks."""
+
+
 class FailureOut(View, frozen=True, kw_only=True):
     """A cause of failures within a window."""
 
@@ -331,6 +360,8 @@ class FailureOut(View, frozen=True, kw_only=True):
     per_step: list[int]
     sample: str
     """A job that failed for it."""
+    began: str
+    """Since when it fails, and whether it did before."""
 
 
 class FailuresOut(View, frozen=True, kw_only=True):
@@ -345,7 +376,9 @@ class FailuresOut(View, frozen=True, kw_only=True):
 class CauseOut(FailureOut, frozen=True, kw_only=True):
     """A cause with its newest jobs."""
 
-    jobs: list[ListedJob]
+    jobs: list[FailedJob]
+    outlook: str
+    """What becomes of its jobs."""
     common: list[InCommon]
     """What its newest 100 jobs have in common that 100 other jobs of the type do not have."""
     looked_at: int

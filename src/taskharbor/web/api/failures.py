@@ -9,24 +9,25 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from taskharbor.drivers.messages import Query
+from taskharbor.drivers.messages import MAX_PAGE, Query
 from taskharbor.errors import InvalidArgument
+from taskharbor.model.cause import marked_message
 from taskharbor.model.common_arguments import InCommon, in_common, values_in
 from taskharbor.model.job import JobRecord
-from taskharbor.model.search import parse_search
+from taskharbor.model.search import RETRYING, parse_search
 from taskharbor.model.state import JobState
 from taskharbor.views import instant_text, listed_job, payload_value
-from taskharbor.web.api.answers import CauseOut, CountOut, FailureOut, FailuresOut
+from taskharbor.web.api.answers import CauseOut, CountOut, FailedJob, FailureOut, FailuresOut
 from taskharbor.web.api.schemas import FailuresQuery, SnoozeIn
 from taskharbor.web.audit_book import SettingChange
 from taskharbor.web.endpoint import Operation
-from taskharbor.web.failures import CauseStatus, FailingCause
+from taskharbor.web.failures import QUIET_BEFORE, CauseStatus, FailingCause
 from taskharbor.web.job_walk import Budget, JobWalk
 from taskharbor.web.parsing import read_json
 from taskharbor.web.problems import Problem
 from taskharbor.web.reply import Reply, json_answer
 from taskharbor.web.request import Request
-from taskharbor.web.sentences import failures_sentence, place_of_failure
+from taskharbor.web.sentences import began_sentence, failures_sentence, outlook_sentence, place_of_failure
 
 MOST_DEAD = 10_000
 """Dead letters of a cause that are counted."""
@@ -61,7 +62,7 @@ async def _listed(request: Request, asked: FailuresQuery) -> Reply:
     found, step = await request.service.failures.causes(
         asked.window, request.principal, queue=asked.queue, release=asked.release
     )
-    items = [FailureOut(**_fields(one)) for one in found]
+    items = [FailureOut(**_fields(one, request.service.clock.now())) for one in found]
     text = failures_sentence(items, WINDOWS[asked.window])
     return json_answer(FailuresOut(items=items, step_s=step.total_seconds(), is_kept=True, text=text))
 
@@ -77,15 +78,17 @@ async def get_failure(request: Request) -> Response:
 async def _opened(request: Request, failing: FailingCause) -> Reply:
     row = failing.numbers
     dead, is_all, looked_at = await _dead(request, row.cause, row.type)
+    dead_now = CountOut(count=len(dead), exact=is_all)
     recent = dead[:_COMPARED] or await _walked(request, f'cause:{row.cause} type:"{row.type}"', _COMPARED)
     others = await _walked(request, f'-cause:{row.cause} type:"{row.type}"', _COMPARED)
     return json_answer(
         CauseOut(
-            **_fields(failing),
-            jobs=[listed_job(job) for job in recent[:_SHOWN_JOBS]],
+            **_fields(failing, request.service.clock.now()),
+            jobs=[_failed_job(job) for job in recent[:_SHOWN_JOBS]],
+            outlook=await _outlook(request, failing, dead_now),
             common=await _common(request, recent, others),
             looked_at=looked_at,
-            dead_now=CountOut(count=len(dead), exact=is_all),
+            dead_now=dead_now,
         )
     )
 
@@ -102,6 +105,23 @@ async def _dead(request: Request, cause: str, job_type: str) -> tuple[list[JobRe
         found, cursor, looked_at = found + page.jobs, page.cursor, looked_at + page.looked_at
         if page.is_all or len(found) >= MOST_DEAD or walk.is_spent:
             return found, page.is_all, looked_at
+
+
+async def _outlook(request: Request, failing: FailingCause, dead: CountOut) -> str:
+    """How many of its jobs wait for another attempt, and when the next one is due, as far as a walk sees."""
+    row, now = failing.numbers, request.service.clock.now()
+    search = parse_search(f'state:{RETRYING} cause:{row.cause} type:"{row.type}"')
+    walk = JobWalk(request, search, Query(newest_first=True), budget=Budget(*_FOR_OTHERS))
+    found = await walk.page(MAX_PAGE, None)
+    due = min((job.run_at for job in found.jobs if job.run_at is not None), default=None)
+    next_s = None if due is None or not found.is_all else max((due - now).total_seconds(), 0.0)
+    retrying = CountOut(count=len(found.jobs), exact=found.is_all)
+    return outlook_sentence(row.retried + row.dead, dead, retrying, next_s)
+
+
+def _failed_job(job: JobRecord) -> FailedJob:
+    listed = listed_job(job)
+    return FailedJob(**msgspec.structs.asdict(listed), message=marked_message(job.last_error or ""))
 
 
 async def _walked(request: Request, text: str, limit: int) -> list[JobRecord]:
@@ -156,7 +176,7 @@ async def _say(request: Request, status: CauseStatus) -> Response:
     request.audited = {"cause": cause}
     request.change = SettingChange({"status": failing.status}, {"status": status.status})
     failing.status = status.status
-    return json_answer(FailureOut(**_fields(failing)))
+    return json_answer(FailureOut(**_fields(failing, request.service.clock.now())))
 
 
 async def _failing(request: Request, window: str) -> FailingCause:
@@ -177,8 +197,9 @@ def _is_instant(text: str) -> bool:
         return False
 
 
-def _fields(one: FailingCause) -> dict[str, Any]:
+def _fields(one: FailingCause, now: datetime) -> dict[str, Any]:
     row = one.numbers
+    since_s, last_s = (max((now - at).total_seconds(), 0.0) for at in (one.first_at, one.last_at))
     return {
         "cause": row.cause,
         "type": row.type,
@@ -196,6 +217,7 @@ def _fields(one: FailingCause) -> dict[str, Any]:
         "status": one.status,
         "per_step": one.per_step,
         "sample": row.sample,
+        "began": began_sentence(row.release, since_s, last_s, QUIET_BEFORE.days, is_new=one.is_new),
     }
 
 

@@ -23,7 +23,6 @@ from taskharbor.model.search_filter import fits_name
 from taskharbor.model.secrets import HIDDEN, hidden_place
 from taskharbor.model.state import JobState
 from taskharbor.views import (
-    JobDetails,
     WhyView,
     arguments_text,
     instant_text,
@@ -34,6 +33,7 @@ from taskharbor.views import (
 from taskharbor.web.api.answers import (
     CancelOut,
     CountOut,
+    JobOut,
     JobsOut,
     ResultOut,
     RetryOut,
@@ -55,6 +55,7 @@ from taskharbor.web.audit_book import SettingChange
 from taskharbor.web.auth import AccessCheck
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.family_scope import refuse_edit
+from taskharbor.web.job_surroundings import surroundings
 from taskharbor.web.job_walk import JobWalk
 from taskharbor.web.paging import link_to_next
 from taskharbor.web.parsing import read_instant, read_json
@@ -190,7 +191,9 @@ async def search_words(request: Request) -> Response:
 
 async def get_job(request: Request) -> Response:
     asked: JobQuery = request.query
-    return json_answer(job_shown_to(request.principal, await job_of(request), redact=asked.redact))
+    job = await job_of(request)
+    shown = msgspec.structs.asdict(job_shown_to(request.principal, job, redact=asked.redact))
+    return json_answer(JobOut(**shown, **await surroundings(request, job)))
 
 
 async def why(request: Request) -> Response:
@@ -413,7 +416,7 @@ OPERATIONS = [
         handler=get_job,
         summary="Everything about a job",
         query=JobQuery,
-        answer=JobDetails,
+        answer=JobOut,
         problems=("not-found",),
     ),
     Operation(

@@ -2,16 +2,15 @@
 
 import { api } from "../api.js";
 import { change, may, preview, retryOne } from "../deeds.js";
-import { ago, clock, day, number, percent, plural, shortId, time } from "../format.js";
+import { clock, day, number, percent, shortId, time } from "../format.js";
 import { useKeys } from "../keys.js";
-import { useTick } from "../live.js";
 import { BulkConfirm } from "../parts/bulkbar.js";
 import { Bar } from "../parts/charts.js";
 import { Button } from "../parts/controls.js";
 import { useAsk } from "../parts/data.js";
 import { html, useState } from "../parts/html.js";
 import { Loading } from "../parts/notes.js";
-import { Ago, Asked, Head } from "../parts/page.js";
+import { Ago, Asked, Head, marked } from "../parts/page.js";
 import { useCommands } from "../parts/palette.js";
 import { Trace } from "../parts/texts.js";
 import { trying } from "../parts/toast.js";
@@ -39,9 +38,8 @@ export function Cause({ id, item, window, changed }) {
 
 function Inside({ found, isComplete, changed }) {
   const [plan, ready] = useState(null); // the preview of "retry all"
-  useTick(5);
   const deed = { action: "retry", q: `state:failed cause:${found.cause}` }, jobs = found.jobs ?? [];
-  const dead = found.dead_now?.count ?? found.dead, many = `${number(dead)}${found.dead_now?.exact === false ? "+" : ""}`;
+  const [point] = found.began.split(",", 1), dead = found.dead_now?.count ?? found.dead, many = `${number(dead)}${found.dead_now?.exact === false ? "+" : ""}`;
   const retries = may("retry") && dead > 0 ? [
     ["Retry one to see", () => retryOne(jobs.find((job) => job.state === "failed") ?? { id: found.sample, type: found.type }, {}, changed), "main"],
     [`Retry all ${dead > 1 ? many : ""}…`, () => trying("Nothing was retried", async () => ready(await preview(deed)))],
@@ -50,18 +48,12 @@ function Inside({ found, isComplete, changed }) {
   useCommands(deeds.map(([label, act]) => [label, act]));
   useKeys({ r: retries[0]?.[1] });
   return html`<div class="open" role="region" aria-label=${`Cause: ${found.title}`}>
-    <div><p>${began(found)}</p><p class="soft gap1">${plural(found.attempts, "attempt")} failed${found.attempts > found.dead && dead === 0 && "; the jobs try again by themselves"}. ${" "}
-        ${dead === 0 ? "None of its jobs is dead." : dead === 1 ? "One job has used up its attempts." : `${many} jobs have used up their attempts.`}</p>
+    <div><p><b>${marked(point)}</b>${marked(found.began.slice(point.length))}</p><p class="soft gap1">${found.outlook}</p>
       ${deeds.length > 0 && html`<div class="acts gap2">${deeds.map(([label, act, kind]) => html`<${Button} look=${kind} onClick=${act}>${label}<//>`)}</div>`}
       ${isComplete && html`<${Latest} jobs=${jobs}/>`}</div>
     <div>${isComplete ? html`<${Common} found=${found}/>` : html`<${Loading} rows=${3}/>`}</div>
     ${isComplete && html`<${Newest} job=${jobs.find((job) => job.last_error)}/>`}
     ${plan && html`<${BulkConfirm} deed=${deed} found=${plan} words=${`They failed with ${found.title} in ${found.type}.`} onClose=${() => ready(null)} onDone=${changed}/>`}</div>`;
-}
-
-function began({ is_new: isNew, release, first_at: first, last_at: last }) {
-  if (!isNew) return html`<b>Since ${since(first)}</b>, last ${ago(last)}.`;
-  return release ? html`<b>Began with release <code>${release}</code></b>, ${ago(first)}.` : html`<b>New</b>: it began ${ago(first)}.`;
 }
 
 const STATUS = { muted: ["mute", {}], snoozed: ["snooze", { until: "release" }], open: ["open", {}] };
@@ -76,11 +68,8 @@ function statusDeeds(found, changed) {
 
 const Latest = ({ jobs }) => (!jobs.length ? html`<p class="dim gap3">None of its jobs is kept any more.</p>`
   : html`<p class="gap3"><b>Latest</b></p><ul class="lines">${jobs.slice(0, 5).map((job) => html`<li key=${job.id}>
-    <a class="link mono" href=${href("jobs", [job.id])}>${shortId(job.id)}</a><span class="cut soft">${message(job.last_error)}</span>
+    <a class="link mono" href=${href("jobs", [job.id])}>${shortId(job.id)}</a><span class="cut soft">${marked(job.message, (part) => html`<span class="chip">${part}</span>`)}</span>
     <span class="dim end"><${Ago} at=${job.failed_at ?? job.updated_at}/></span></li>`)}</ul>`);
-
-/** The last line of an error, without the name of its class. */
-const message = (text) => (text ?? "").trimEnd().split("\n").at(-1).trim().replace(/^[A-Za-z_][\w.]*: /, "") || "no message";
 
 function Common({ found }) {
   const rows = found.common.slice(0, 8), telling = rows.find((row) => row.share >= 0.9 && row.share_of_others != null && row.share - row.share_of_others >= 0.2);

@@ -15,7 +15,7 @@ import { Cause, CausePage, since } from "./cause.js";
 
 export const failuresPage = { Page: Failures, title: () => "Failures", hasWindow: "24h" };
 
-const SPANS = { "15m": "15 minutes", "1h": "an hour", "6h": "6 hours", "24h": "24 hours", "7d": "7 days", "30d": "30 days" };
+const SPANS = ["15m", "1h", "6h", "24h", "7d", "30d"];
 const SORTS = {
   dead: ["dead first", (a, b) => b.dead - a.dead || b.attempts - a.attempts],
   new: ["newest cause first", (a, b) => b.first_at.localeCompare(a.first_at)],
@@ -25,7 +25,7 @@ const SORTS = {
 const some = (values) => [...new Set(values)].filter(Boolean);
 
 function Failures({ route }) {
-  const window = SPANS[route.query.window] ? route.query.window : failuresPage.hasWindow;
+  const window = SPANS.includes(route.query.window) ? route.query.window : failuresPage.hasWindow;
   return route.path.length ? html`<${CausePage} id=${route.path[0]} window=${window}/>` : html`<${Causes} route=${route} window=${window}/>`;
 }
 
@@ -46,7 +46,7 @@ function Causes({ route, window }) {
       : !isKept ? html`<${Empty} heading="This store keeps no history of failures" text="It has no logbook. Failed jobs are in the list of jobs." acts=${html`<${Button} href="#/jobs?q=state:failed">Failed jobs<//>`}/>`
       : queue || release ? html`<${Empty} heading="Nothing matches" text="No cause of this queue and release." acts=${html`<${Button} href="#/failures">Show all<//>`}/>`
       : show !== "open" ? html`<${Empty} heading=${`No cause is ${show}`} text="A cause that you mute or snooze is listed here."/>`
-      : html`<${Empty} heading="Nothing failed" text=${`No attempt failed in ${SPANS[window]}.`}/>`}`}<//>`;
+      : html`<${Empty} heading="Nothing failed"/>`}`}<//>`;
 }
 
 function Filters({ route, items, sort }) {
@@ -67,7 +67,7 @@ const CauseRow = ({ item, isOpen, route, window, ask }) => html`<div class=${`gr
     <${Shape} glyph=${item.dead ? "failed" : "retrying"}/>
     <div class="what"><p class="cut"><a class="t" data-row href=${href("failures", [item.cause])} aria-expanded=${isOpen} onClick=${(event) => { event.preventDefault(); route.set({ open: isOpen ? null : item.cause }); }}>${item.title}</a> <span class="dim">in ${item.type}</span></p>
       <p class="dim mono cut">${item.place}</p></div>
-    <div class="hide"><${Columns} values=${item.per_step} width=${132} height=${26} tone=${item.dead ? "bad" : "warn"} label=${`${item.title} in ${item.type}: attempts in ${SPANS[window]}`}/></div>
+    <div class="hide"><${Columns} values=${item.per_step} width=${132} height=${26} tone=${item.dead ? "bad" : "warn"} label=${`${item.title} in ${item.type}: attempts in ${window}`}/></div>
     <div class="num"><b>${number(item.attempts)}</b><span class="dim blk" title=${instant(item.last_at)}>last ${ago(item.last_at)}</span></div>
     <div class="num hide">${number(item.dead)}<span class="dim blk">${item.dead ? "dead" : "none dead"}</span></div>
     <div class="num hide" title=${instant(item.first_at)}>${since(item.first_at)}<span class="dim blk">${!item.is_new ? NONE : item.release ? html`<code>${item.release}</code>` : "new"}</span></div>

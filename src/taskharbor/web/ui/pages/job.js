@@ -1,7 +1,7 @@
 /** One job: why it is where it is, its life to scale, its error, its arguments. */
 
 import { hold, may, preview, retryOne } from "../deeds.js";
-import { ago, clock, day, exact, measured, number, percent, plural, secondsSince, shortId, span, time, zoneName } from "../format.js";
+import { ago, clock, day, exact, instant, measured, number, percent, plural, secondsSince, shortId, span, time, zoneName } from "../format.js";
 import { useKeys } from "../keys.js";
 import { live, useEvents, useTick } from "../live.js";
 import { BulkConfirm, save } from "../parts/bulkbar.js";
@@ -102,9 +102,12 @@ export function Why({ job, why }) {
 /** The last 50 runs of the same task: their lengths, and which failed. */
 function Lately({ job }) {
   const { answer: data } = useAsk("jobs", { q: `type:${job.type} state:completed,failed`, sort: "-ended", limit: 50 });
-  const runs = (data?.items ?? []).filter((one) => one.started_at && one.finished_at).reverse(), lengths = runs.map(ran), sorted = [...lengths].sort((a, b) => a - b);
+  const runs = (data?.items ?? []).filter((one) => one.started_at && one.finished_at).reverse(), lengths = runs.map(ran);
+  const at = (share, some = lengths) => span([...some].sort((a, b) => a - b)[Math.ceil(some.length * share) - 1]);
+  const [before, since] = [0, 1].map((is) => lengths.filter((_, index) => is == runs[index].started_at >= job.release_since));
   const longest = Math.max(...lengths, 0.001), good = runs.filter((one) => one.state === "completed").length;
-  const words = runs.length ? `${good} of the last ${runs.length} runs succeeded. Half took less than ${span(sorted[runs.length >> 1])}, the longest ${span(longest)}.` : "No run is known.";
+  const words = !runs.length ? "No run is known." : `${good} of the last ${runs.length} runs succeeded. ${before.length && since.length
+    ? `p95 was ${at(0.95, before)} before release ${job.release}, and is ${at(0.95, since)} since.` : `Half took at most ${at(0.5)}, the longest ${span(longest)}.`}`;
   return html`<div class="card"><div class="sub"><h2>This task lately</h2>${data && html`<span class="dim">last ${plural(runs.length, "run")}</span>`}</div>${!data ? html`<${Loading} rows=${2}/>` : html`<div class="pad">
     ${runs.length > 0 && html`<svg width="100%" height="24" viewBox=${`0 0 ${Math.max(runs.length, 30) * 9} 24`} preserveAspectRatio="none" role="img" aria-label=${words}>
       ${runs.map((one, index) => { const tall = Math.max((lengths[index] / longest) * 22, 4); return html`<rect x=${index * 9} y=${24 - tall} width="7" height=${tall} rx="1.5" class=${one.state === "failed" ? "f-bad" : "f-ink"}/>`; })}</svg>`}
@@ -124,8 +127,8 @@ function JobFacts({ job }) {
       ["Backoff", job.min_backoff_s !== null && `${span(job.min_backoff_s)} to ${span(job.max_backoff_s)}`], code("Fence", exact(job.fence))],
     (job.parent || job.children > 0) && [job.parent && ["Parent", link(html`<span class="mono">${shortId(job.parent)}</span>`, "workflows", [job.parent])],
       job.children > 0 && ["Children", link(`${number(job.children - job.open_children)} of ${number(job.children)} over`, "workflows", [job.id])]],
-    [instantFact("Enqueued", job.created_at), !job.finished_at && instantFact("Runs", job.run_at), instantFact("Started", job.started_at), instantFact("Ended", job.finished_at),
-      code("Release", job.release), trace && ["Trace", html`<code title=${trace}>${trace.slice(0, 8)}…</code>`], ["Zone", zoneName()]],
+    [instantFact("Enqueued", job.created_at), !job.finished_at && instantFact("Runs", job.run_at), instantFact("Started", job.started_at), instantFact("Ended", job.finished_at), job.kept_until && ["Kept until", html`<span title=${instant(job.kept_until)}>${day(job.kept_until)}</span>`],
+      code("Release", job.release), trace && ["Trace", html`<${job.trace_url ? "a" : "span"} class=${job.trace_url && "link"} href=${job.trace_url} title=${trace}><code>${trace.slice(0, 8)}…</code><//>`], ["Zone", zoneName()]],
   ];
   return html`<aside aria-label="Facts"><div class="card pad">${groups.filter(Boolean).map((rows, index) => html`${index > 0 && html`<hr/>`}<${Facts} look="" rows=${rows}/>`)}</div></aside>`;
 }

@@ -91,9 +91,10 @@ function counts(board, q) {
 
 function StateTabs({ q, board, sort }) {
   const now = fieldValue(q, "state"), known = board && isPlain(withField(q, "state", "")) && counts(board, q);
+  const retrying = useAsk(known && known.scheduled + known.ready < 2e4 ? "jobs/count" : null, { q: withField(q, "state", "state:retrying") }, { every: 30 }).answer;
   const tab = (state, word, count) => html`<a href=${href("jobs", [], { q: withField(q, "state", state && `state:${state}`), sort })} aria-current=${now === state ? "true" : undefined}>${word} ${count !== undefined && html`<b>${number(count)}</b>`}</a>`;
   return html`<nav class="tabs" aria-label="State" tabindex="-1">${tab("", "All", known ? total(known) : undefined)}
-    ${STATES.map((state) => tab(state, html`<span class=${`st ${state}`}><${Shape} glyph=${state}/></span> ${capital(state)}`, known ? known[state] : undefined))}</nav>`;
+    ${STATES.map((state) => tab(state, html`<span class=${`st ${state}`}><${Shape} glyph=${state}/></span> ${capital(state)}`, state === "retrying" ? retrying?.count : known ? known[state] : undefined))}</nav>`;
 }
 
 const backTo = (list, before) => (list.backTo ? `${before}back to ${time(list.backTo, "min")}` : "");

@@ -94,7 +94,7 @@ const Lines = ({ page, word, children, ...rest }) => html`<${Section} ...${rest}
 
 function Failing({ window, words }) {
   const { answer: data, problem } = useAsk("failures", { window }, { every: 30 });
-  const items = (data?.items ?? []).filter((item) => item.status !== "muted").sort((a, b) => b.attempts - a.attempts).slice(0, 3);
+  const items = (data?.items ?? []).filter((item) => item.status !== "muted").slice(0, 3);
   return html`<${Lines} heading="What fails" note=${words} page="failures" word="Failures"><${List} rows=${items} none=${problem ? problem.message : data && "Nothing failed."}>${(item) => html`
     <li key=${item.cause} class=${item.dead ? "bad" : "warn"}><${Shape} glyph=${item.dead ? "failed" : "retrying"}/><a class="grow" href=${href("failures", [item.cause], { window })}>
         <span class="cut blk"><span class="strong">${item.title.split(": ")[0]}</span> <span class="dim">${item.type}</span></span></a>

@@ -142,7 +142,7 @@ function Below({ values, tone, x, width, count }) {
   return html`<line x1=${LEFT} x2=${width} y1=${FLOOR} y2=${FLOOR} class="grid"/><text x="0" y="236">0</text><text x="0" y="196">${number(top)}</text>
     ${values.map((value, index) => {
       const tall = Math.max((value / top) * 40, 1.5);
-      return value > 0 && html`<rect x=${tenth(Math.min(x(index), width - bar))} width=${tenth(bar)} rx="1" class=${`f-${tone}`} y=${tenth(FLOOR - tall)} height=${tenth(tall)}/>`;
+      return value > 0 && html`<rect x=${tenth(x((index * (count - 1)) / count))} width=${tenth(bar)} rx="1" class=${`f-${tone}`} y=${tenth(FLOOR - tall)} height=${tenth(tall)}/>`;
     })}`;
 }
 
