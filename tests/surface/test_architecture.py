@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from taskharbor import __file__ as package
+from taskharbor.testing.http_server import HttpServer
 from taskharbor.testing.servers.postgres import fresh_postgres_url
-from taskharbor.testing.servers.valkey import fresh_redis_url
+from taskharbor.testing.servers.valkey import fresh_cluster_url, fresh_redis_url
 from tools.job_way import way_of_a_job
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
-MOST_FILES = 30
+MOST_FILES = {"memory": 30, "sqlite": 30, "postgres": 30, "redis": 30, "http": 31, "cluster": 39}
 
 
 def listed() -> dict[str, set[str]]:
@@ -63,21 +64,31 @@ def test_the_map_has_every_part_of_the_package() -> None:
     assert len(drawn) == len(set(drawn))
 
 
-@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres", "redis"])
+def test_every_store_has_its_list() -> None:
+    assert set(MOST_FILES) == set(listed()) - {"common", "values"}
+
+
+async def test_a_job_passes_through_the_listed_files_over_http(tmp_path: Path) -> None:
+    with HttpServer(f"sqlite:///{tmp_path}/jobs.db") as server:
+        assert await way_of_a_job(server.url) == way_on("http")
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres", "redis", "cluster"])
 async def test_a_job_passes_through_the_listed_files(store: str, tmp_path: Path) -> None:
     urls = {
         "memory": lambda: "memory://",
         "sqlite": lambda: f"sqlite:///{tmp_path}/jobs.db",
         "postgres": fresh_postgres_url,
         "redis": fresh_redis_url,
+        "cluster": fresh_cluster_url,
     }
 
     assert await way_of_a_job(urls[store]()) == way_on(store)
 
 
-@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres", "redis"])
+@pytest.mark.parametrize("store", MOST_FILES)
 def test_the_way_of_a_job_is_short(store: str) -> None:
-    assert len(way_on(store)) <= MOST_FILES
+    assert len(way_on(store)) == MOST_FILES[store]
 
 
 def test_every_file_that_a_comment_names_exists() -> None:
