@@ -21,6 +21,7 @@ from taskharbor.model import family_steps, transitions
 from taskharbor.model.bonds import Bonds, Family, Stop
 from taskharbor.model.family_steps import family_of
 from taskharbor.model.job import JobRecord, Note
+from taskharbor.model.queue import EVERY_QUEUE, retention_of
 from taskharbor.model.settlement import Park, Settlement
 from taskharbor.model.state import TERMINAL, JobState
 from taskharbor.testing.statemachine import hold_families_to_the_model
@@ -210,6 +211,39 @@ def a_child_of_a_stale_lease_is_stored(patch: Patch) -> None:
     patch.setattr(family_enqueue, "lease_error", lambda job, lease, now: None)
 
 
+def a_stall_forgets_the_notes(patch: Patch) -> None:
+    sound = transitions.stalled
+
+    def stalled(job: JobRecord, *rest: Any) -> JobRecord:
+        return replace(sound(job, *rest), notes=())
+
+    patch.setattr(lifecycle, "stalled", stalled)
+
+
+def a_prune_takes_a_child_early(patch: Patch) -> None:
+    """By the retention of its own queue, although its root is not over."""
+    sound = Store.prune
+
+    def prune(self: Store, limit: int) -> int:
+        pruned = sound(self, limit)
+        for (queue, state), over in self.ended_children.items():
+            keep = retention_of(self.rules(queue), self.rules(EVERY_QUEUE)).of(state)
+            for at, _, job_id in list(over):
+                if keep is not None and at <= self.now - keep and job_id in self.jobs:
+                    pruned += self._prune(self.jobs[job_id], 1)
+        return pruned
+
+    patch.setattr(Store, "prune", prune)
+
+
+def a_root_leaves_its_children_behind(patch: Patch) -> None:
+    def prune_one(self: Store, job: JobRecord, limit: int) -> int:
+        self.drop(job)
+        return 1
+
+    patch.setattr(Store, "_prune", prune_one)
+
+
 def a_child_goes_before_its_parent(patch: Patch) -> None:
     patch.setattr(family_verbs, "delete", lifecycle.delete)
 
@@ -273,6 +307,7 @@ BUGS: list[Callable[[Patch], None]] = [
     a_note_needs_no_lease,
     a_note_is_written_over,
     a_child_of_a_stale_lease_is_stored,
+    a_stall_forgets_the_notes,
     a_child_goes_before_its_parent,
     one_failure_more_is_tolerated,
     an_optional_failure_counts,

@@ -4,7 +4,9 @@
     assert not verdict.violations
 
 Several workers, each with a handle of its own, run what was stored. Now and then one forgets a job, as if its
-process were killed, or settles it too late. The clock moves when a worker has nothing to do. Then:
+process were killed, settles it too late, or repeats a note or an event with another value. The clock moves
+when a worker has nothing to do; then it prunes, too, and ended jobs are kept for a second only. Roots are
+kept, in a queue of their own, until all was judged. Then:
 
     F1  no job starts before those it comes after are over as it needs
     F2  no child of a stopped parent starts, unless it is spared
@@ -15,15 +17,13 @@ process were killed, or settles it too late. The clock moves when a worker has n
     F7  a note keeps its first value; a noted step does not run again
     F8  nothing is stored under a lease that is lost
     F9  an accepted event reaches its job, and no timeout does then
-    F10 nothing of a family disappears
+    F10 nothing of a family disappears before its root does, and then all of it
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
@@ -31,28 +31,24 @@ from msgspec.structs import replace
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Claim, Noted, Resolution, Resolved, Settled
 from taskharbor.errors import TaskHarborError
-from taskharbor.model.bonds import Bonds, Family, fails_parent
+from taskharbor.model.bonds import Bonds
 from taskharbor.model.entropy import Entropy, derived_id
 from taskharbor.model.job import JobRecord, Lease, NewJob, Note
+from taskharbor.model.queue import QueueSettings, Retention
 from taskharbor.model.settlement import Ack, Fail, Park, Settlement
 from taskharbor.model.state import JobState
 from taskharbor.testing.simulator.choices import Choices
+from taskharbor.testing.simulator.family_rules import FamilyVerdict, Known, broken_rules
 
 FEATURES = ("graph", "group", "crawl", "durable", "events")
+QUEUES = ("top", "left", "right")
 LEASE = timedelta(seconds=5)
+EVENT_WITHIN = timedelta(seconds=20)
+_KEPT = timedelta(seconds=1)
+_TOP_KEPT = timedelta(days=1)
 _START = datetime(2093, 5, 17, 9, 30, tzinfo=UTC)
 _MOST_ROUNDS = 20_000
-
-
-@dataclass
-class FamilyVerdict:
-    """What a world came to."""
-
-    violations: list[str] = field(default_factory=list)
-    jobs: int = 0
-    runs: int = 0
-    deaths: int = 0
-    met: Counter[str] = field(default_factory=Counter)
+_MOST_PRUNED = 7
 
 
 async def family_world(
@@ -71,10 +67,13 @@ async def family_world(
         await handle.open()
     world = _World(handles[0], Entropy(seed), deaths)
     try:
+        await world.keep_for_a_second()
         for feature in features:
             await world.put(feature, size)
         await asyncio.gather(*(world.work(handle, f"w{no}") for no, handle in enumerate(handles[1:])))
-        return await world.judged()
+        await world.judge()
+        await world.prune_all()
+        return world.verdict
     finally:
         for handle in handles:
             await handle.close()
@@ -90,26 +89,34 @@ class _World:
         self._choices = Choices(entropy.split("choices"))
         self._deaths = deaths
         self._rounds = 0
-        self._acks: Counter[str] = Counter()
-        self._notes: dict[tuple[str, str], bytes] = {}
+        self._known = Known()
         self._steps: set[tuple[str, str]] = set()
-        self._events: dict[str, bytes] = {}
 
     def blame(self, rule: str, text: str) -> None:
         self.verdict.violations.append(f"{rule}: {text}")
 
     # ------------------------------------------------------------------ what is stored
 
+    async def keep_for_a_second(self) -> None:
+        kept = {"left": _KEPT, "right": _KEPT, "top": _TOP_KEPT}
+        for queue, span in kept.items():
+            retention = Retention(completed=span, failed=span, cancelled=span)
+            await self.driver.configure_queue(QueueSettings(queue=queue, retention=retention), now=self.now)
+
     def _job(self, type: str, **bonds: object) -> NewJob:
         job = NewJob(
             id=self._entropy.job_id(self.now),
             type=type,
-            queue=("left", "right")[self._choices.below(2)],
+            queue=self._below() if "parent" in bonds else "top",
             max_stalls=50,
             bonds=Bonds(**bonds) if bonds else None,  # type: ignore[arg-type]
         )
         self.ids[job.id] = job
         return job
+
+    def _below(self) -> str:
+        """A queue for a child: not that of roots."""
+        return ("left", "right")[self._choices.below(2)]
 
     async def put(self, feature: str, size: int) -> None:
         match feature:
@@ -152,7 +159,7 @@ class _World:
 
     async def work(self, driver: Driver, name: str) -> None:
         """Claim and run until everything is over."""
-        claim = Claim(queues=("left", "right"), worker_id=name, limit=2, lease_for=LEASE)
+        claim = Claim(queues=QUEUES, worker_id=name, limit=2, lease_for=LEASE)
         while not await self._is_over(driver):
             taken = (await driver.reserve(claim, now=self.now)).jobs
             for job in taken:
@@ -178,6 +185,7 @@ class _World:
         self.now += timedelta(seconds=1)
         await driver.reclaim(now=self.now)
         await driver.promote(now=self.now)
+        await driver.prune(now=self.now)
 
     def _dies(self) -> bool:
         is_dead = self._choices.below(1000) < self._deaths * 1000
@@ -214,7 +222,7 @@ class _World:
         if isinstance(answer, Settled) and is_lost:
             self.blame("F8", f"{end.lease.job_id} was settled after its lease by {end}")
         if isinstance(answer, Settled) and isinstance(end, Ack):
-            self._acks[end.lease.job_id] += 1
+            self._known.acks[end.lease.job_id] += 1
         [again] = await driver.settle([end], now=self.now)
         if isinstance(again, Settled):
             self.blame("F8", f"{end.lease.job_id} was settled twice by {end}")
@@ -226,7 +234,7 @@ class _World:
         if job is None:
             kind = str(bonds.pop("type", "plain"))
             fields = Bonds(parent=parent.id, **bonds)  # type: ignore[arg-type]
-            job = NewJob(id=job_id, type=kind, queue=parent.queue, max_stalls=50, bonds=fields)
+            job = NewJob(id=job_id, type=kind, queue=self._below(), max_stalls=50, bonds=fields)
         return job
 
     async def _add(self, driver: Driver, jobs: Sequence[NewJob], by: Lease) -> None:
@@ -262,9 +270,10 @@ class _World:
                 if not isinstance(answer, Noted):
                     raise answer
                 self._steps.add((job.id, name))
-                self._notes.setdefault((job.id, name), answer.data)
+                self._known.notes.setdefault((job.id, name), answer.data)
                 return Park(job.lease, delay=timedelta(seconds=1))
-            if self._notes.get((job.id, name)) != known[name]:
+            await self._note_again(driver, job, name)
+            if self._known.notes.get((job.id, name)) != known[name]:
                 self.blame("F7", f"note {name} of {job.id} has changed")
         child = self._child(job, "call")
         await self._add(driver, [child], job.lease)
@@ -272,27 +281,49 @@ class _World:
         is_over = record is not None and record.state.is_terminal
         return Ack(job.lease) if is_over else Park(job.lease, (child.id,))
 
+    async def _note_again(self, driver: Driver, job: JobRecord, name: str) -> None:
+        """A handler that repeats a step is told what the first run came to."""
+        [answer] = await driver.note([Note(name, b"again", lease=job.lease)], now=self.now)
+        if isinstance(answer, Noted) and answer.data != self._known.notes.get((job.id, name)):
+            self.blame("F7", f"note {name} of {job.id} was written over")
+
     def _is_late(self, job: JobRecord) -> bool:
         """Its lease is over: another run may be ahead of this one, which can no longer write."""
         return job.lease_expires_at is not None and job.lease_expires_at <= self.now
 
     async def _wait_for_event(self, driver: Driver, job: JobRecord) -> Settlement:
-        event = self._child(job, "event", done_by="call", optional=True, within=timedelta(seconds=20))
+        event = self._child(job, "event", done_by="call", optional=True, within=EVENT_WITHIN)
         await self._add(driver, [event], job.lease)
+        sent = self._known.events.get(event.id)
         [record] = await driver.get([event.id], now=self.now)
-        is_over = record is not None and record.state.is_terminal
-        return Ack(job.lease) if is_over else Park(job.lease, (event.id,))
+        if record is None or not record.state.is_terminal:
+            return Park(job.lease, (event.id,))
+        if sent is not None and record.result != sent:
+            self.blame("F9", f"event {event.id} did not reach the handler that waited for it")
+        return Ack(job.lease)
 
     async def _send(self, driver: Driver) -> None:
-        """Answer one event that waits; some are left to their deadline."""
+        """Answer one event that waits, sometimes too late; some are left to their deadline."""
         open_ = [job for job in self.ids.values() if job.bonds is not None and job.bonds.done_by == "call"]
         for event in open_:
-            if event.id not in self._events and self._choices.below(20) == 0:
-                data = self._entropy.bytes(4)
-                [answer] = await driver.resolve([Resolution(id=event.id, result=data)], now=self.now)
-                if isinstance(answer, Resolved):
-                    self._events[event.id] = data
+            if event.id not in self._known.events and self._choices.below(20) == 0:
+                if self._choices.below(3) == 0:
+                    self.now += EVENT_WITHIN  # too late now
+                await self._resolve(driver, event.id)
                 return
+
+    async def _resolve(self, driver: Driver, event_id: str) -> None:
+        data, now = self._entropy.bytes(4), self.now
+        [answer] = await driver.resolve([Resolution(id=event_id, result=data)], now=now)
+        if isinstance(answer, Resolved):
+            self._known.events[event_id] = data
+            [record] = await driver.get([event_id], now=now)
+            deadline = None if record is None else (record.bonds or Bonds()).deadline
+            if isinstance(deadline, datetime) and deadline <= now:
+                self.blame("F9", f"event {event_id} was accepted after its timeout")
+        [again] = await driver.resolve([Resolution(id=event_id, result=b"again")], now=now)
+        if isinstance(again, Resolved):
+            self.blame("F9", f"event {event_id} was accepted twice, with other data")
 
     # ------------------------------------------------------------------ rules
 
@@ -317,42 +348,41 @@ class _World:
             if stopping and bonds.when == "success" and _holds(fresh, job) and not is_asked:
                 self.blame("F2", f"{job.id} started although its parent is being stopped: {stopping}")
 
-    async def judged(self) -> FamilyVerdict:
-        while (await self.driver.promote(now=self.now)).count:
-            pass
+    async def judge(self) -> None:
+        await self._carry_out()
         ids = list(self.ids)
         found = await self.driver.get(ids, now=self.now)
         records = {job_id: job for job_id, job in zip(ids, found, strict=True) if job is not None}
         self.verdict.jobs = len(records)
         for job_id in set(ids) - set(records):
-            self.blame("F10", f"{job_id} is gone")
+            self.blame("F10", f"{job_id} is gone, and its root is there")
         for job in records.values():
-            self._judge(job, [kid for kid in records.values() if kid.bonds and kid.bonds.parent == job.id])
-        return self.verdict
+            self.verdict.met[f"{job.type} {job.state}"] += 1
+            kids = [kid for kid in records.values() if kid.bonds and kid.bonds.parent == job.id]
+            self.verdict.violations += broken_rules(job, kids, self._known)
 
-    def _judge(self, job: JobRecord, kids: list[JobRecord]) -> None:
-        self.verdict.met[f"{job.type} {job.state}"] += 1
-        if not job.state.is_terminal:
-            self.blame("F5", f"{job.id} ({job.type}) is {job.state} at rest: {job.family}")
-        if self._acks[job.id] > 1:
-            self.blame("F3", f"{job.id} was completed {self._acks[job.id]} times")
-        family, bonds = job.family or Family(), job.bonds or Bonds()
-        if kids and (family.total, family.open) != (len(kids), 0):
-            self.blame("F4", f"{job.id} counts {family.total} children, {family.open} open, of {len(kids)}")
-        failed = sum(kid.state is JobState.FAILED and not (kid.bonds or Bonds()).optional for kid in kids)
-        if family.failed != failed:
-            self.blame("F4", f"{job.id} counts {family.failed} failed children of {failed}")
-        is_failed = fails_parent(bonds, family)
-        if kids and job.state is JobState.COMPLETED and is_failed:
-            self.blame("F6", f"{job.id} completed, and {failed} of its children failed")
-        if job.failure_kind == "child_failed" and not is_failed:
-            self.blame("F6", f"{job.id} failed by its children, and {failed} of them did")
-        for note in job.notes:
-            if self._notes.get((job.id, note.name), note.data) != note.data:
-                self.blame("F7", f"note {note.name} of {job.id} has changed")
-        sent = self._events.get(job.id)
-        if sent is not None and (job.state, job.result) != (JobState.COMPLETED, sent):
-            self.blame("F9", f"event {job.id} was accepted, and is {job.state} ({job.failure_kind})")
+    async def _carry_out(self) -> None:
+        while (await self.driver.promote(now=self.now)).count:
+            pass
+
+    async def prune_all(self) -> None:
+        """Families go by the retention of their roots, a few records a call, children first."""
+        self.now += _TOP_KEPT
+        pruned = _MOST_PRUNED
+        while pruned:
+            pruned = await self.driver.prune(_MOST_PRUNED, now=self.now)
+            there = await self._still_there()
+            for job_id in there:
+                parent = (self.ids[job_id].bonds or Bonds()).parent
+                if parent is not None and parent not in there:
+                    self.blame("F10", f"{job_id} is there, and its parent {parent} is gone")
+        for job_id in await self._still_there():
+            self.blame("F10", f"{job_id} is never pruned")
+
+    async def _still_there(self) -> set[str]:
+        ids = list(self.ids)
+        found = await self.driver.get(ids, now=self.now, payloads=False)
+        return {job_id for job_id, job in zip(ids, found, strict=True) if job is not None}
 
 
 def _holds(record: JobRecord | None, claimed: JobRecord) -> bool:
