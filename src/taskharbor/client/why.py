@@ -108,7 +108,7 @@ async def look_into(
     if not job.state.is_waiting:
         return why(Situation(job=job, now=at))
     if has_family_cause(job):
-        return why(Situation(job=job, now=at, relatives=await look_at_relatives(driver, job, now)))
+        return why(Situation(job=job, now=at, relatives=await look_at_relatives(driver, job, now, known)))
     is_known = any(info.queue == job.queue for info in known)
     queues = {info.queue: info for info in (known if is_known else await driver.queues(now=now))}
     harbor = queues.pop(EVERY_QUEUE, None)

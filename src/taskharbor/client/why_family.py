@@ -5,17 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Literal
 
 import msgspec
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.messages import Query
+from taskharbor.drivers.messages import Query, QueueInfo
 from taskharbor.model.duration import shown
 from taskharbor.model.family_steps import bonds_of, family_of
 from taskharbor.model.job import JobRecord
+from taskharbor.model.queue import EVERY_QUEUE
 from taskharbor.model.state import TERMINAL, JobState
 from taskharbor.model.workflow import EVENT_TYPE, node_name
 
@@ -29,6 +30,8 @@ class Relatives(msgspec.Struct, frozen=True):
 
     after: Sequence[JobRecord] = ()
     children: Sequence[JobRecord] = ()
+    paused: Collection[str] = ()
+    """Queues that hand out nothing; `*` is the whole harbor."""
 
 
 NO_RELATIVES = Relatives()
@@ -47,7 +50,13 @@ def has_family_cause(job: JobRecord) -> bool:
     return job.state is JobState.BLOCKED and job.key is None and is_of_family
 
 
-async def look_at_relatives(driver: Driver, job: JobRecord, now: datetime | None) -> Relatives:
+async def look_at_relatives(
+    driver: Driver, job: JobRecord, now: datetime | None, known: Sequence[QueueInfo] = ()
+) -> Relatives:
+    """The jobs that are waited for, and whether a pause holds those back that are named and ready.
+
+    `known` are queues as they were a moment ago; the store is asked when one that matters is not among them.
+    """
     names = bonds_of(job).after
     found = await driver.get(list(names), payloads=False, now=now) if names else []
     after = [one for one in found if one is not None and one.state not in TERMINAL]
@@ -55,7 +64,9 @@ async def look_at_relatives(driver: Driver, job: JobRecord, now: datetime | None
     if family_of(job).open:
         query = Query(parent=job.id, states=_OPEN, limit=SHOWN, payloads=False)
         children = (await driver.find(query, now=now)).jobs
-    return Relatives(after, children)
+    ready = {one.queue for one in (*after[:SHOWN], *children) if one.state is JobState.READY}
+    infos = known if ready <= {info.queue for info in known} else await driver.queues(now=now)
+    return Relatives(after, children, {info.queue for info in infos if info.rules.paused})
 
 
 def family_cause(job: JobRecord, around: Relatives, now: datetime) -> FamilyCause:
@@ -65,7 +76,7 @@ def family_cause(job: JobRecord, around: Relatives, now: datetime) -> FamilyCaus
         open_ = f"{family.open:,} of its children" if family.open else "the end of its family"
         return FamilyCause("stopping", f"is being stopped and waits for {open_}")
     if around.after and not family.is_done and not job.starts:
-        text = f"waits for {len(around.after)} of {len(bonds.after)}: {_named(around.after, now)}"
+        text = f"waits for {len(around.after)} of {len(bonds.after)}: {_named(around.after, around, now)}"
         return FamilyCause("after", text)
     if bonds.done_by == "call" and not family.is_done:
         return _open_call(job, now)
@@ -80,7 +91,7 @@ def _parked(job: JobRecord, around: Relatives, now: datetime) -> FamilyCause:
     if events and len(events) == len(around.children):
         return _event(events[0], job.id, now)
     return FamilyCause(
-        "children", f"its handler waits for children: {_named(around.children, now) or 'none'}"
+        "children", f"its handler waits for children: {_named(around.children, around, now) or 'none'}"
     )
 
 
@@ -102,21 +113,24 @@ def _event(event: JobRecord, owner: str, now: datetime) -> FamilyCause:
 def _children_text(job: JobRecord, around: Relatives, now: datetime) -> str:
     family = family_of(job)
     failed = f", {family.failed:,} failed" if family.failed else ""
-    names = _named(around.children, now)
+    names = _named(around.children, around, now)
     return f"waits for {family.open:,} of {family.total:,} children{failed}{': ' if names else ''}{names}"
 
 
-def _named(jobs: Sequence[JobRecord], now: datetime) -> str:
-    names = [f"{node_name(job)} ({_situation(job, now)})" for job in jobs[:SHOWN]]
+def _named(jobs: Sequence[JobRecord], around: Relatives, now: datetime) -> str:
+    names = [f"{node_name(job)} ({_situation(job, around.paused, now)})" for job in jobs[:SHOWN]]
     return ", ".join(names) + (", …" if len(jobs) > SHOWN else "")
 
 
-def _situation(job: JobRecord, now: datetime) -> str:
+def _situation(job: JobRecord, paused: Collection[str], now: datetime) -> str:
     if job.state is JobState.RUNNING:
         since = "" if job.started_at is None else f" for {_span(now - job.started_at)}"
         return f"running on {job.worker_id}{since}"
     if job.state is JobState.SCHEDULED and job.run_at is not None:
         return f"scheduled, due in {_span(job.run_at - now)}"
+    if job.state is JobState.READY and (EVERY_QUEUE in paused or job.queue in paused):
+        what = "the whole harbor" if EVERY_QUEUE in paused else f"queue {job.queue}"
+        return f"ready; {what} is paused"
     return str(job.state)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from taskharbor import Harbor, JobContext
 from taskharbor.client.why import Reason, look_into
+from taskharbor.drivers.messages import Claim
 from taskharbor.testing import SimulatedClock, drain
 
 
@@ -46,6 +48,56 @@ def test_a_node_names_what_it_comes_after_and_the_workflow_its_children(harbor: 
     whole = asked(harbor, job.id)
     assert whole.reason is Reason.CHILDREN
     assert whole.text.startswith("waits for 3 of 3 children: pack (ready)")
+
+
+def test_a_job_that_is_waited_for_says_that_its_queue_is_paused(harbor: Harbor) -> None:
+    @harbor.task(queue="print")
+    async def label() -> None: ...
+
+    @harbor.task
+    async def pack() -> None: ...
+
+    flow = harbor.workflow("order")
+    flow.add(pack.call(), name="ship", after=[flow.add(pack.call()), flow.add(label.call())])
+    job = flow.enqueue()
+    ship = by_name(job)["ship"].id
+    harbor.queue("print").pause()
+    assert asked(harbor, ship).text == "waits for 2 of 2: pack (ready), label (ready; queue print is paused)"
+    assert "label (ready; queue print is paused)" in asked(harbor, job.id).text
+
+    harbor.queue("*").pause()
+    assert asked(harbor, ship).text.startswith("waits for 2 of 2: pack (ready; the whole harbor is paused)")
+
+
+def test_a_job_that_is_waited_for_says_who_runs_it_since_when(harbor: Harbor) -> None:
+    @harbor.task
+    async def pack() -> None: ...
+
+    flow = harbor.workflow("order")
+    flow.add(pack.call(), name="ship", after=[flow.add(pack.call())])
+    job = flow.enqueue()
+
+    async def claim() -> None:
+        driver = await harbor.client.adriver()
+        asking = Claim(queues=("default",), worker_id="w1", limit=1, lease_for=timedelta(minutes=1))
+        assert (await driver.reserve(asking, now=harbor.client.clock.now())).jobs
+
+    harbor.client._block(claim)
+    harbor.client.clock.advance(3)  # type: ignore[attr-defined]
+    assert asked(harbor, by_name(job)["ship"].id).text == "waits for 1 of 1: pack (running on w1 for 3s)"
+
+
+def test_a_family_counts_the_children_that_failed(harbor: Harbor) -> None:
+    @harbor.task(max_attempts=1)
+    async def send(address: str) -> None:
+        if not address:
+            raise ValueError("no address")
+
+    later = send.using(delay="1h")
+    job = harbor.group([send.call(""), send.call(""), send.call("a"), later.call("b")], tolerate=2).enqueue()
+    drain(harbor, within="1m")
+    answer = asked(harbor, job.id)
+    assert answer.text == "waits for 1 of 4 children, 2 failed: send (scheduled, due in 1h)"
 
 
 def test_a_handler_that_waits_for_an_event_says_until_when(harbor: Harbor) -> None:
