@@ -176,7 +176,9 @@ def _notes_refused(job: JobRecord, new: Sequence[Note]) -> str | None:
     known = {note.name: len(note.data) for note in job.notes}
     known |= {note.name: len(note.data) for note in new if note.name not in known}
     if len(known) > MAX_NOTES:
-        return f"has {MAX_NOTES:,} notes; give parts of the work to children, which have their own"
+        return (
+            f"has {MAX_NOTES:,} notes; give parts of the work to children (ctx.acall), which have their own"
+        )
     size = sum(known.values())
     return None if size <= MAX_NOTE_BYTES else f"would have {size:,} bytes of notes; {MAX_NOTE_BYTES:,} fit"
 

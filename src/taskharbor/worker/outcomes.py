@@ -60,7 +60,7 @@ def success_of(value: Any, encode_result: Callable[[Any], bytes | None], max_res
         return failure_of(error)
     if result is not None and len(result) > max_result:
         return Failed(
-            f"the result of {len(result)} bytes cannot be kept: {max_result} are allowed; "
+            f"the result of {len(result):,} bytes cannot be kept: {max_result:,} are allowed; "
             "store it elsewhere and return a reference",
             FailureKind.UNRECOVERABLE,
         )
