@@ -6,6 +6,7 @@ import pytest
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Query
+from taskharbor.drivers.unclaimed import unclaimed
 from taskharbor.errors import BrokenBond, InvalidArgument, LeaseLost, NotAllowedInState
 from taskharbor.model.bonds import Bonds
 from taskharbor.model.job import Lease
@@ -244,7 +245,7 @@ async def test_twenty_handles_end_the_last_children_at_once(driver: Driver) -> N
     """Y41: the parent is over once, and its callback is released once."""
     requires(driver, "workflows")
     root = group()
-    kids = children(root, 8)
+    kids = children(root, 20)
     then = after(root)
     await store(driver, root, *kids, then)
     leases = [job.lease for job in await take(driver, *kids)]
@@ -313,16 +314,24 @@ async def test_children_are_added_under_a_lease_that_holds(driver: Driver) -> No
 
 
 async def test_joins_and_events_are_never_handed_out(driver: Driver) -> None:
-    """Y46: they spend no rate."""
+    """Y46: they spend no rate, and nobody is warned that no worker takes them."""
     requires(driver, "workflows")
     rate = RateLimit(count=1, per=MINUTE)
-    await driver.configure_queue(QueueSettings(queue=QUEUE, enqueue_rate=rate), now=START)
+    settings = QueueSettings(queue=QUEUE, enqueue_rate=rate, execute_rate=rate)
+    await driver.configure_queue(settings, now=START)
     root, event = group(), bound(done_by="call")
     [child] = children(root, 1)
     await store(driver, root, event, child)
 
+    async def warned_of() -> list[str]:
+        return [*(await unclaimed(driver, QUEUE, [], before=START + MINUTE, page=10, now=START)).values()]
+
+    assert await warned_of() == [child.id]
     assert [job.id for job in await reserve(driver, limit=10)] == [child.id]
     assert await states(driver, root, event) == ["blocked", "blocked"]
+    assert await warned_of() == []
+    [queue] = [info for info in await driver.queues(now=START) if info.queue == QUEUE]
+    assert queue.oldest_ready_at is None
 
 
 async def test_a_parked_job_holds_no_place_among_the_running(driver: Driver) -> None:
