@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from taskharbor.web.service import Service
 
 MOST_LOOKED_AT = 20_000
-LOOK_SECONDS = 0.5
+LOOK_SECONDS = 0.25
 LEAST_SECONDS = 2.0
 """A look is kept at least so long."""
 SHARE = 50.0

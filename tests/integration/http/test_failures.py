@@ -261,13 +261,13 @@ async def test_a_walk_that_ran_out_of_time_says_what_a_walk_covers(
     await api.failed(dead=8)
 
     await api.causes()
-    assert len(asked) == 5
+    assert len(asked) == 3
     api.clock.advance(timedelta(minutes=5))
     await api.causes()
-    assert len(asked) == 5
+    assert len(asked) == 3
     api.clock.advance(timedelta(minutes=6))
     await api.causes()
-    assert len(asked) == 10
+    assert len(asked) == 6
 
 
 async def test_without_causes_nobody_looks_for_the_dead(api: FailuresApi, asked: list[Query]) -> None:

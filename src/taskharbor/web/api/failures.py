@@ -34,8 +34,9 @@ MOST_DEAD = 10_000
 _SHOWN_JOBS = 10
 _COMPARED = 100
 _MAX_BODY = 4096
-_FOR_DEAD = (0.25, 20_000)
-_FOR_OTHERS = (0.1, 2_000)
+_FOR_DEAD = (0.15, 20_000)
+_FOR_OTHERS = (0.04, 2_000)
+"""Seconds and jobs: an answer has one walk of the first kind and two of the other, within 250 ms."""
 _LONGEST_WINDOW = "30d"
 WINDOWS = {
     "15m": "15 minutes",
