@@ -1,6 +1,7 @@
 """TaskHarbor beside other queues, on the same store, in one run.
 
     python bench/bench_peers.py [--store sqlite|postgres|redis] [--repeat 3] [--peers a,b] [--drain-n 20000]
+    python bench/bench_peers.py --functions [--store sqlite|redis]
     python bench/bench_peers.py --store postgres --backlog 1000000 [--minutes 15] [--peers a,b]
 
 Needs the side-by-side benchmark of the peers in the folder named by BENCH_PEERS (by default
@@ -8,6 +9,7 @@ Needs the side-by-side benchmark of the peers in the folder named by BENCH_PEERS
 virtual environment of its own on the first run.
 Postgres and Valkey come from their wheels, with fsync on where the peers have it on.
 Peers that need minutes for 20,000 jobs drain 2,000, once, and are asked for less: see SLOW.
+--functions: drains of plain functions, in our threads and by the queues that run nothing else.
 --backlog: only how fast the beginning of a backlog that deep is drained, see backlog.py.
 """
 
@@ -42,8 +44,17 @@ SLOW = (
     "procrastinate,saq-postgres,chancy,oban,dbos,celery,rq,dramatiq,arq,saq-redis,taskiq-list,taskiq-stream,"
     "streaq,persist-queue"
 )
+FUNCTIONS = {
+    "sqlite": "huey-sqlite,taskharbor-sqlite-function,taskharbor-sqlite-function-default",
+    "redis": "dramatiq,huey-redis,rq,taskharbor-redis-function,taskharbor-redis-function-default",
+}
 OF_SLOW = ["--repeat", "1", "--drain-n", "2000", "--scenarios", "single,drain1,drain2,latency"]
 TITLES = {"sqlite": "SQLite", "postgres": "Postgres", "redis": "Valkey"}
+DURABILITY = {
+    "sqlite": "`synchronous` is NORMAL for ours where its row does not say FULL; the others set their own.",
+    "postgres": "The server has fsync and synchronous_commit on.",
+    "redis": "The server writes nothing to the disk (no append-only file, no snapshots).",
+}
 
 
 @contextlib.contextmanager
@@ -105,6 +116,15 @@ def losses(results: dict) -> str:
     return "\n".join(lines)
 
 
+def settings(results: dict) -> str:
+    """How the worker of each peer is set up, as its adapter says."""
+    return "\n".join(
+        f"- {peer}: {about['config']}; acknowledged: {about['ack']}"
+        for peer, about in results["info"].items()
+        if about.get("config")
+    )
+
+
 def deep_backlog(args: argparse.Namespace) -> None:
     if args.store != "postgres":
         raise SystemExit("--backlog is there for --store postgres only")
@@ -140,6 +160,7 @@ def main() -> None:
     )
     parser.add_argument("--store", choices=SIDE_BY_SIDE, default="sqlite")
     parser.add_argument("--peers", help="instead of all there are for the store")
+    parser.add_argument("--functions", action="store_true", help="plain functions instead of coroutines")
     parser.add_argument("--scenarios", default="single,bulk,drain1,drain2,latency,idle")
     parser.add_argument("--repeat", default="3")
     parser.add_argument("--drain-n", default="20000")
@@ -150,28 +171,41 @@ def main() -> None:
     if not (PEERS / "run.py").exists():
         print(f"no peers to compare with: {PEERS} is not there (set BENCH_PEERS)")
         return
+    if args.functions and args.store not in FUNCTIONS:
+        raise SystemExit("--functions is there for --store sqlite and redis")
     if args.backlog:
         deep_backlog(args)
         return
-    peers = args.peers or SIDE_BY_SIDE[args.store]
+    side_by_side(args)
+
+
+def side_by_side(args: argparse.Namespace) -> None:
+    """Everything that --scenarios names, of every peer; the section of the store."""
+    peers = args.peers or (FUNCTIONS if args.functions else SIDE_BY_SIDE)[args.store]
+    scenarios = "drain1,drain2" if args.functions else args.scenarios
+    slow = [] if args.functions else [peer for peer in peers.split(",") if peer in SLOW.split(",")]
+    quick = [peer for peer in peers.split(",") if peer not in slow]
+    repeats = ["--repeat", args.repeat, "--slow-repeat", args.repeat]
+    options = [*repeats, "--drain-n", args.drain_n, "--scenarios", scenarios]
     with tempfile.TemporaryDirectory() as folder, servers(args.store) as env:
         run(["--install", "--peers", peers], env)
         out = str(Path(folder, "results.json"))
-        options = ["--repeat", args.repeat, "--drain-n", args.drain_n, "--scenarios", args.scenarios]
-        slow = [peer for peer in peers.split(",") if peer in SLOW.split(",")]
-        quick = [peer for peer in peers.split(",") if peer not in slow]
         for names, asked in ((slow, OF_SLOW), (quick, options)):
             if names:
                 run(["--merge", "--peers", ",".join(names), "--out", out, *asked], env)
         text = run(["--table", out], env)
-        lost = losses(json.loads(Path(out).read_text()))
-    count = f"{int(args.drain_n):,}"
-    how = f"Medians of {args.repeat} repeats, {count} jobs a drain; ratios to the fastest that is no ceiling."
+        results = json.loads(Path(out).read_text())
+    how = (
+        f"Medians of {args.repeat} repeats, {int(args.drain_n):,} jobs a drain; ratios to the fastest that "
+        f"is no ceiling. {DURABILITY[args.store]}"
+    )
     once = f" Once, and 2,000 jobs a drain: {', '.join(slow)}." if slow else ""
-    body = f"{how}{once}\n\n{text}" + (f"\n\n{lost}" if lost else "")
+    parts = [how + once, text, losses(results), "How the workers are set up:\n\n" + settings(results)]
+    body = "\n\n".join(part.strip() for part in parts if part)
     print(body)
     if not args.only_print:
-        write_section(f"{TITLES[args.store]} beside its peers", body)
+        kind = ", plain functions" if args.functions else ""
+        write_section(f"{TITLES[args.store]} beside its peers{kind}", body)
 
 
 if __name__ == "__main__":

@@ -12,23 +12,30 @@ import os
 import sys
 import time
 from datetime import timedelta
+from typing import Any
 
 import _base
-from _base import PG_DSN, hit, payload
+from _base import PG_DSN, payload
+from job_options import HANDLER, JOBS, handler, options_of
 
 from taskharbor import Harbor
 from taskharbor.model.queue import QueueSettings, Retention
 
 CONCURRENCY = os.environ.get("BENCH_TH_CONCURRENCY", "400")
+SLOTS = ["-c", CONCURRENCY] if CONCURRENCY != "default" else []
 KEEPS = os.environ.get("BENCH_TH_KEEP", "1") == "1"
 FROM_ASYNC = os.environ.get("BENCH_TH_ASYNC", "0") == "1"
 
 harbor = Harbor(PG_DSN)
 
 
-@harbor.task()
-async def noop(seq: int, t0: int, pad: str) -> None:
-    hit(seq, t0, pad)
+noop = harbor.task(name="noop")(handler())
+
+
+def request(p: dict) -> Any:
+    """A job with what BENCH_JOBS asks for."""
+    chosen = options_of(p["seq"]) if JOBS != "plain" else {}
+    return noop.with_options(**chosen).call(**p) if chosen else noop.call(**p)
 
 
 class TaskHarborPostgres(_base.Adapter):
@@ -36,7 +43,10 @@ class TaskHarborPostgres(_base.Adapter):
     package = "taskharbor"
     backend = "postgres"
     has_bulk = True
-    config = f"worker -c {CONCURRENCY}, completed jobs {'kept' if KEEPS else 'deleted'}"
+    config = (
+        f"{HANDLER} handlers, worker {' '.join(SLOTS) or 'without options'}, "
+        f"completed jobs {'kept' if KEEPS else 'deleted'}"
+    )
     ack = "after run, with the next claim"
 
     def install(self) -> None:
@@ -49,7 +59,7 @@ class TaskHarborPostgres(_base.Adapter):
         await harbor.aclose()
 
     async def many(self, ps: list[dict]) -> None:
-        await harbor.aenqueue_many([noop.call(**p) for p in ps])
+        await harbor.aenqueue_many([request(p) for p in ps])
 
     async def one(self, p: dict) -> None:
         await noop.aenqueue(**p)
@@ -76,7 +86,7 @@ class TaskHarborPostgres(_base.Adapter):
         harbor.close()
 
     def worker_cmd(self) -> list[str]:
-        return [sys.executable, "-m", "taskharbor", "worker", "taskharbor_postgres:harbor", "-c", CONCURRENCY]
+        return [sys.executable, "-m", "taskharbor", "worker", "taskharbor_postgres:harbor", *SLOTS]
 
     def remaining(self) -> int:
         return int(_base.psql(_UNFINISHED))

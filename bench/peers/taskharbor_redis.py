@@ -12,23 +12,30 @@ import os
 import sys
 import time
 from datetime import timedelta
+from typing import Any
 
 import _base
-from _base import REDIS_URL, hit, payload
+from _base import REDIS_URL, payload
+from job_options import HANDLER, JOBS, handler, options_of
 
 from taskharbor import Harbor
 from taskharbor.model.queue import QueueSettings, Retention
 
 CONCURRENCY = os.environ.get("BENCH_TH_CONCURRENCY", "400")
+SLOTS = ["-c", CONCURRENCY] if CONCURRENCY != "default" else []
 KEEPS = os.environ.get("BENCH_TH_KEEP", "1") == "1"
 FROM_ASYNC = os.environ.get("BENCH_TH_ASYNC", "0") == "1"
 
 harbor = Harbor(REDIS_URL)
 
 
-@harbor.task()
-async def noop(seq: int, t0: int, pad: str) -> None:
-    hit(seq, t0, pad)
+noop = harbor.task(name="noop")(handler())
+
+
+def request(p: dict) -> Any:
+    """A job with what BENCH_JOBS asks for."""
+    chosen = options_of(p["seq"]) if JOBS != "plain" else {}
+    return noop.with_options(**chosen).call(**p) if chosen else noop.call(**p)
 
 
 class TaskHarborRedis(_base.Adapter):
@@ -36,7 +43,10 @@ class TaskHarborRedis(_base.Adapter):
     package = "taskharbor"
     backend = "redis"
     has_bulk = True
-    config = f"worker -c {CONCURRENCY}, completed jobs {'kept' if KEEPS else 'deleted'}"
+    config = (
+        f"{HANDLER} handlers, worker {' '.join(SLOTS) or 'without options'}, "
+        f"completed jobs {'kept' if KEEPS else 'deleted'}"
+    )
     ack = "after run, with the next claim"
 
     def install(self) -> None:
@@ -50,7 +60,7 @@ class TaskHarborRedis(_base.Adapter):
         await harbor.aclose()
 
     async def many(self, ps: list[dict]) -> None:
-        await harbor.aenqueue_many([noop.call(**p) for p in ps])
+        await harbor.aenqueue_many([request(p) for p in ps])
 
     async def one(self, p: dict) -> None:
         await noop.aenqueue(**p)
@@ -77,7 +87,7 @@ class TaskHarborRedis(_base.Adapter):
         harbor.close()
 
     def worker_cmd(self) -> list[str]:
-        return [sys.executable, "-m", "taskharbor", "worker", "taskharbor_redis:harbor", "-c", CONCURRENCY]
+        return [sys.executable, "-m", "taskharbor", "worker", "taskharbor_redis:harbor", *SLOTS]
 
     def remaining(self) -> int:
         # Waiting and running jobs are in one section of the list.

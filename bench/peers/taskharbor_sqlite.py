@@ -12,22 +12,29 @@ import asyncio
 import os
 import sys
 import time
+from typing import Any
 
 import _base
-from _base import SQLITE_PATH, hit, payload
+from _base import SQLITE_PATH, payload
+from job_options import HANDLER, JOBS, handler, options_of
 
 from taskharbor import Harbor
 
 DURABILITY = os.environ.get("BENCH_TH_DURABILITY", "normal")
 CONCURRENCY = os.environ.get("BENCH_TH_CONCURRENCY", "100")
+SLOTS = ["-c", CONCURRENCY] if CONCURRENCY != "default" else []
 URL = f"sqlite:///{SQLITE_PATH}?durability={DURABILITY}"
 
 harbor = Harbor(URL)
 
 
-@harbor.task()
-async def noop(seq: int, t0: int, pad: str) -> None:
-    hit(seq, t0, pad)
+noop = harbor.task(name="noop")(handler())
+
+
+def request(p: dict) -> Any:
+    """A job with what BENCH_JOBS asks for."""
+    chosen = options_of(p["seq"]) if JOBS != "plain" else {}
+    return noop.with_options(**chosen).call(**p) if chosen else noop.call(**p)
 
 
 class TaskHarborSqlite(_base.Adapter):
@@ -35,7 +42,7 @@ class TaskHarborSqlite(_base.Adapter):
     package = "taskharbor"
     backend = "sqlite"
     has_bulk = True
-    config = f"url {URL.partition('?')[2]}, worker -c {CONCURRENCY}"
+    config = f"{HANDLER} handlers, url {URL.partition('?')[2]}, worker {' '.join(SLOTS) or 'without options'}"
     ack = "after run, with the next claim; completed jobs kept"
 
     def install(self) -> None:
@@ -45,7 +52,7 @@ class TaskHarborSqlite(_base.Adapter):
         """Blocking calls too: the harness would make them inside a running loop."""
         start = time.perf_counter()
         for low in range(0, n, self.bulk_chunk):
-            harbor.enqueue_many([noop.call(**payload(i)) for i in range(low, min(n, low + self.bulk_chunk))])
+            harbor.enqueue_many([request(payload(i)) for i in range(low, min(n, low + self.bulk_chunk))])
         took = time.perf_counter() - start
         harbor.close()
         return took
@@ -70,7 +77,7 @@ class TaskHarborSqlite(_base.Adapter):
         harbor.close()
 
     def worker_cmd(self) -> list[str]:
-        return [sys.executable, "-m", "taskharbor", "worker", "taskharbor_sqlite:harbor", "-c", CONCURRENCY]
+        return [sys.executable, "-m", "taskharbor", "worker", "taskharbor_sqlite:harbor", *SLOTS]
 
     def remaining(self) -> int:
         return asyncio.run(_unfinished())
