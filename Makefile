@@ -78,10 +78,8 @@ fix: env  ## Format, repair what the linter can repair, write what follows from 
 	@$(python) -m ruff check --fix
 	@$(python) -m ruff format
 
-bench: env  ## Run the benchmarks in bench/
-	@set -e; for file in bench/bench_*.py; do \
-	    echo "== $$file"; $(python) "$$file" $(ARGS); \
-	done
+bench: env  ## Run the benchmarks that write bench/RESULTS.md (ARGS=--list names them, ARGS='mix http' runs two)
+	@$(python) bench/run_all.py $(ARGS)
 
 pictures: env  ## Draw the pictures of dashboard and terminal again: for the docs, and for the tests to compare with
 	@$(python) tools/browser.py --fetch >/dev/null

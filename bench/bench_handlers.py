@@ -22,7 +22,7 @@ from statistics import median
 from cpu import Spent, Stopwatch
 from handlers_app import harbor_at
 from results import table, write_section
-from stores import STORES, Store, opened
+from stores import DURABILITY, STORES, Store, opened
 
 BATCH = 1000
 
@@ -125,7 +125,10 @@ def main() -> None:
     text = table(["handler", "worker", "per second", "CPU µs + server", "of the best, by CPU"], rows)
     print(text)
     if not options.only_print:
-        how = f"{options.jobs:,} jobs (a fifth in processes), medians of {options.rounds} rounds in turns."
+        how = (
+            f"{options.jobs:,} jobs (a fifth in processes), medians of {options.rounds} rounds in turns. "
+            + " ".join(DURABILITY[name] for name in options.store)
+        )
         write_section("Workers with no options, threads and processes", f"{how}\n\n{text}")
 
 

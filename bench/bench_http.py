@@ -319,9 +319,9 @@ def row(title: str, beside: str, rounds: int, once: Callable[[str], tuple[Figure
 
 def _words(args: argparse.Namespace) -> str:
     return (
-        f"Medians of {args.rounds} rounds; load {os.getloadavg()[0]:.1f} at the end. CPU is that of the "
-        "server, of the driver's process, and in the last two rows of the worker alone. "
-        "On a busy machine it says more than the clock.\n"
+        f"Medians of {args.rounds} rounds; SQLite with `synchronous` FULL. Load {os.getloadavg()[0]:.1f} at "
+        "the end. CPU is that of the server, of the driver's process, and in the last two rows of the "
+        "worker alone. On a busy machine it says more than the clock.\n"
     )
 
 

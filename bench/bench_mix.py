@@ -24,7 +24,7 @@ from typing import Any
 
 from cpu import Spent, Stopwatch
 from results import table, write_section
-from stores import STORES, Store, opened
+from stores import DURABILITY, STORES, Store, opened
 
 from taskharbor import Harbor
 from taskharbor.model.limits import RateLimit
@@ -178,7 +178,8 @@ def main() -> None:
     for store in options.store:
         text = report(measure(store, rows, options))
         settings = (
-            f"{options.jobs:,} jobs, one worker with -c {options.concurrency}, {options.rounds} rounds."
+            f"{options.jobs:,} jobs, one worker with -c {options.concurrency}, medians of {options.rounds} "
+            f"rounds. {DURABILITY[store]}"
         )
         print(text, flush=True)
         if not options.only_print:

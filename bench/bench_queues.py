@@ -18,7 +18,7 @@ import statistics
 import time
 
 from results import table, write_section
-from stores import STORES, Store, opened
+from stores import DURABILITY, STORES, Store, opened
 
 from taskharbor import Harbor
 
@@ -82,7 +82,8 @@ def main() -> None:
     text = table(["store", "queues of the worker", "p50, ms", "p90, ms", "p99, ms"], rows)
     body = (
         f"One idle worker, {args.jobs} jobs one by one, each into a queue by chance. From just before the "
-        f"enqueue to the first line of the handler; the median of {args.rounds} rounds by p50.\n\n{text}"
+        f"enqueue to the first line of the handler; the median of {args.rounds} rounds by p50. "
+        f"{' '.join(DURABILITY[name] for name in args.store)}\n\n{text}"
     )
     print(body)
     if not args.only_print:

@@ -1,6 +1,6 @@
 """The Redis driver beside the bare scripts it cannot do without, on one Valkey, in one run.
 
-    python bench/bench_redis.py [--jobs 20000] [--rounds 5] [--backlog 1.0]
+    python bench/bench_redis.py [--jobs 20000] [--rounds 5]
 
 Bare: a list of numbers, a hash of bodies, a sorted set of leases; one script that takes jobs in and one that
 ends 100 and hands out 100, sent over the same connection, without order, fencing, states or history.
@@ -9,8 +9,7 @@ and deleted. CPU of server and client, so other people's load counts less than i
 rounds, which take turns. In scripts: the time that the server counts for EVALSHA, waiting for a core
 included; the rest of its own goes into reading, writing and the system. Commands: what is asked of it per job
 (both from INFO commandstats). At full size it takes about three minutes.
-Memory: MEMORY USAGE of all keys, beyond the payload. --backlog: a claim beside jobs that cannot run, as in
-bench_growth.py, times that size; 0 leaves it out.
+Memory: MEMORY USAGE of all keys, beyond the payload.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench_growth import BATCH, blocked, compare, completed, gated, nothing, scheduled
+from bench_growth import BATCH
 from results import table, write_section
 
 from taskharbor.drivers.messages import Claim
@@ -63,8 +62,6 @@ return {ids, redis.call('HMGET', KEYS[2], unpack(ids))}
 """
 BARE_KEYS = ("q", "body", "seq", "wake")
 MEMORY_JOBS = 5000
-# A million completed jobs take longer to make than everything else here to measure: bench_growth.py has them.
-BACKLOGS = ((nothing, 1.0), (scheduled, 1.0), (blocked, 1.0), (gated, 1.0), (completed, 0.2))
 _clock, _entropy = SystemClock(), Entropy()
 
 
@@ -258,42 +255,25 @@ def least(costs: list[Cost]) -> Cost:
     )
 
 
-async def beside_backlogs(scale: float, rounds: int) -> str:
-    rows = []
-    for prepare, share in BACKLOGS:
-        what, plain, full = await compare("redis", prepare, scale * share, rounds)
-        rows.append([what, f"{plain * 1e3:.2f}", f"{full * 1e3:.2f}", f"{full / plain:.2f}"])
-        print("  ".join(rows[-1]), flush=True)
-    return table(["beside", "without it, ms", "with it, ms", "ratio"], rows)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--jobs", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--backlog", type=float, default=1.0)
     parser.add_argument("--dry", action="store_true", help="print, and leave RESULTS.md as it is")
     options = parser.parse_args()
     with ValkeyServer() as server:
         found = asyncio.run(measure(options, server))
     how = (
         f"CPU per job in driver and server alone, the least of {options.rounds} rounds of {options.jobs:,} "
-        f"jobs (a tenth of that one by one). Load average {os.getloadavg()[1]:.0f}: whatever is above 2 "
+        f"jobs (a tenth of that one by one). The server writes nothing to the disk. "
+        f"Load average {os.getloadavg()[1]:.0f}: whatever is above 2 "
         "was other people's work."
     )
     print(found, flush=True)
     if not options.dry:
         write_section("Valkey beside its bare scripts", f"{how}\n\n{found}")
-    if options.backlog:
-        growth = asyncio.run(beside_backlogs(options.backlog, 30))
-        how = (
-            "Reserve 100 + settle 100, median of 30 rounds, each in turn with a store without the backlog; "
-            "the aim is a ratio of at most 1.5."
-        )
-        if not options.dry:
-            write_section("Valkey beside jobs that cannot run", f"{how}\n\n{growth}")
 
 
 if __name__ == "__main__":

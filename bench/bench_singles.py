@@ -24,7 +24,7 @@ import asyncpg
 from bench_redis import BARE_ENQUEUE, BARE_KEYS
 from cpu import Spent, Stopwatch
 from results import table, write_section
-from stores import Store, opened
+from stores import DURABILITY, Store, opened
 
 from taskharbor import Harbor
 from taskharbor.drivers.redis.address import address_of
@@ -193,7 +193,11 @@ def main() -> None:
     text = table(["one by one", "per second", "CPU µs + server", "of bare, by CPU"], rows)
     print(text)
     if not options.only_print:
-        how = f"{options.jobs:,} jobs, medians of {options.rounds} rounds in turns."
+        servers = " ".join(DURABILITY[name] for name in options.store if name != "sqlite")
+        how = (
+            f"{options.jobs:,} jobs, medians of {options.rounds} rounds in turns, one caller. On SQLite the "
+            f"row names `synchronous`. {servers}"
+        )
         write_section("One by one beside the bare statement", f"{how}\n\n{text}")
 
 

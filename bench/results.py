@@ -11,23 +11,72 @@ import time
 from pathlib import Path
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
+ORDER = (
+    # one job, or one call: where others are faster
+    "One by one beside the bare statement",
+    "HTTP beside its own parts",
+    *(f"One option changed, {store}" for store in ("sqlite", "postgres", "redis", "http")),
+    "SQLite at FULL beside its bare statements",
+    "Postgres beside its bare statements",
+    "Valkey beside its bare scripts",
+    "What the worker costs per job",
+    # whole queues
+    *(f"{store} beside its peers" for store in ("Valkey", "Postgres", "SQLite")),
+    "Postgres beside its peers, 1,000,000 jobs waiting",
+    *(f"{store} beside its peers, plain functions" for store in ("Valkey", "SQLite")),
+    *(
+        f"Keyed and prioritised jobs beside other queues, {store}"
+        for store in ("Postgres", "Valkey", "SQLite")
+    ),
+    # workers
+    "Workers with no options, threads and processes",
+    "Defaults beside nothing claimed ahead",
+    "Pick-up by a worker of many queues",
+    "An idle worker",
+    "Metrics: cost of a no-op drain",
+    "Slots kept busy: jobs of 3 s",
+    "Second runs for stragglers",
+    # when something dies
+    "The job of a killed worker",
+    "Callbacks while workers are killed",
+    "Callbacks while workers are killed, other queues",
+    # large stores
+    "Looking at many jobs",
+    "Claims beside jobs that cannot run",
+    "Postgres under a snapshot that stays open",
+    "A Cluster beside one node",
+    # the rest
+    *(f"Workflows, {store}" for store in ("sqlite", "postgres", "redis", "cluster", "http")),
+    "Workflows beside other queues",
+    "Plain jobs before and with workflows",
+    "Dashboard: viewers",
+    "Dashboard: browser",
+    "Dashboard: cost of the logbook",
+)
+"""The sections, grouped by question; in each group first what is lost. Another title goes to the end."""
 _HEAD = (
     "# Results\n\nWritten by `make bench`; every section says where and when. Compare ratios, not machines.\n"
 )
 
-_SECTION = r"^## {}\n.*?(?=^## |\Z)"
-
 
 def write_section(title: str, body: str) -> None:
-    """Replace the section of this title, or add it."""
-    text = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else _HEAD
-    section = f"## {title}\n\n{_stamp(title)}\n\n{body.strip()}\n"
-    pattern = re.compile(_SECTION.format(re.escape(title)), re.MULTILINE | re.DOTALL)
-    if pattern.search(text):
-        text = pattern.sub(lambda _: section + "\n", text)
-    else:
-        text = text.rstrip() + "\n\n" + section
-    RESULTS.write_text(text.rstrip() + "\n", encoding="utf-8")
+    """Replace the section of this title, or add it, and put all in order."""
+    sections = read_sections()
+    sections[title] = f"{_stamp(title)}\n\n{body.strip()}"
+    write_sections(sections)
+
+
+def read_sections() -> dict[str, str]:
+    text = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
+    parts = re.split(r"^## (.*)\n", text, flags=re.MULTILINE)[1:]
+    return {title: body.strip() for title, body in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def write_sections(sections: dict[str, str]) -> None:
+    places = {title: place for place, title in enumerate(ORDER)}
+    titles = sorted(sections, key=lambda title: places.get(title, len(places)))
+    text = "\n".join(f"## {title}\n\n{sections[title]}\n" for title in titles)
+    RESULTS.write_text(f"{_HEAD}\n{text}", encoding="utf-8")
 
 
 def write_rows(title: str, settings: str, head: list[str], rows: list[list[str]]) -> None:
@@ -43,9 +92,7 @@ def write_rows(title: str, settings: str, head: list[str], rows: list[list[str]]
 
 
 def _rows_of(title: str) -> list[list[str]]:
-    text = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
-    section = re.search(_SECTION.format(re.escape(title)), text, re.MULTILINE | re.DOTALL)
-    lines = re.findall(r"^\| (.*) \|$", section[0] if section else "", re.MULTILINE)
+    lines = re.findall(r"^\| (.*) \|$", read_sections().get(title, ""), re.MULTILINE)
     return [line.split(" | ") for line in lines[1:]]
 
 

@@ -40,6 +40,13 @@ def opened(name: str) -> Iterator[Opening]:
 
 
 STORES = ("sqlite", "postgres", "redis", "http")
+DURABILITY = {
+    "sqlite": "SQLite: `synchronous` FULL, the default.",
+    "postgres": "Postgres: fsync and synchronous_commit on.",
+    "redis": "Valkey: append-only file, flushed at every write.",
+    "http": "HTTP: a server on SQLite, `synchronous` FULL.",
+}
+"""What the stores of `opened` do before they answer, for the text of a section."""
 
 
 @contextmanager
