@@ -161,7 +161,7 @@ def with_any_schema(
     function: Callable[Concatenate[Session, P], Coroutine[Any, Any, int | None]], *, makes: bool
 ) -> Callable[..., None]:
     """The same for commands about the schema, which may be old or missing."""
-    return _on_store(function, makes=makes, any_schema=True)
+    return _on_store(function, makes=makes, any_schema=True, looks=not makes)
 
 
 def _on_store(
@@ -176,7 +176,7 @@ def _on_store(
         if not makes:
             refuse_missing(address, harbor)
         driver = connect(address) if harbor is None else harbor.driver.another()
-        if any_schema:
+        if any_schema and driver.migration_ledger() is not None:
             open_it = driver.open_unmigrated
         elif looks:
             open_it = driver.open_to_look

@@ -70,6 +70,7 @@ from taskharbor.errors import (
     InvalidArgument,
     JobNotFound,
     LeaseLost,
+    StoreRefused,
     WrongQueue,
 )
 from taskharbor.model.checks import (
@@ -130,6 +131,8 @@ class Driver(OneJobForms, DriverSteps):
         """Entries without a record that verbs of this handle dropped, until they are counted."""
         self.outage = Outage(self.clock)
         """Where failed calls are reported, shared by all handles of a store: see `of_the_same_store`."""
+        self.only_looks = False
+        """Opened by `open_to_look`: verbs that may change something are refused before they begin."""
         self._is_open = False
 
     # ------------------------------------------------------------------ open and close
@@ -140,10 +143,7 @@ class Driver(OneJobForms, DriverSteps):
 
     async def open(self) -> Self:
         """Make the store ready for use. Opening an open driver does nothing."""
-        if not self._is_open:
-            await self.do_open()
-            self._is_open = True
-        return self
+        return await self._open_to(only_looks=False)
 
     async def open_unmigrated(self) -> Self:
         """Open with any schema, to list pending migrations and to migrate; nothing else works then.
@@ -155,11 +155,21 @@ class Driver(OneJobForms, DriverSteps):
     async def open_to_look(self) -> Self:
         """Open read-only: nothing is created, migrated or written, and only reading works then.
 
+        Every verb that may change something raises StoreRefused. A driver whose `do_open` would write
+        looks at `self.only_looks` first.
+
         Raises:
             StoreRefused: there is no store of ours.
             SchemaOutOfDate: there is an older one.
         """
-        return await self.open()
+        return await self._open_to(only_looks=True)
+
+    async def _open_to(self, *, only_looks: bool) -> Self:
+        if not self._is_open:
+            self.only_looks = only_looks
+            await self.do_open()
+            self._is_open = True
+        return self
 
     async def close(self) -> None:
         """Close the store. Leases stay as they are. Safe to call twice."""
@@ -209,7 +219,7 @@ class Driver(OneJobForms, DriverSteps):
             BrokenBond: a parent or dependency is unknown, keyed, no sibling, over or being stopped.
             RateLimited: over the budget of a queue or of the harbor. Duplicates spend nothing.
         """
-        now = self._check(now)
+        now = self._check_change(now)
         if not jobs:
             return []
         has_bonds = check_new_jobs(jobs, now or self.clock.now(), self.max_payload)
@@ -226,7 +236,7 @@ class Driver(OneJobForms, DriverSteps):
         With `tx`, the caller's own connection, the jobs exist if and only if its transaction
         commits (capability `tx`); the caller commits. An async connection is refused.
         """
-        now = self._check(now)
+        now = self._check_change(now)
         if not self.capabilities.blocking_enqueue:
             raise InvalidArgument("this store has no blocking enqueue; use enqueue()")
         if tx is not None:
@@ -244,7 +254,7 @@ class Driver(OneJobForms, DriverSteps):
 
         `tx` may be an async connection of the caller's, or a blocking one.
         """
-        now = self._check(now)
+        now = self._check_change(now)
         self._check_joins()
         if not jobs:
             return []
@@ -264,6 +274,7 @@ class Driver(OneJobForms, DriverSteps):
         Raises:
             SchemaOutOfDate: the database has no tables of ours, or older ones.
         """
+        self._refuse_if_it_only_looks()
         self._check_joins()
         now = _checked_now(now)
         if not jobs:
@@ -278,7 +289,7 @@ class Driver(OneJobForms, DriverSteps):
         A hint, as every wake-up: nothing is stored, and without it workers find the jobs when they poll.
         A store without wake-ups does nothing.
         """
-        self._check(None)
+        self._check_change(None)
         for queue in queues:
             check_name(queue, "queue")
         if queues:
@@ -304,7 +315,7 @@ class Driver(OneJobForms, DriverSteps):
         Raises:
             InvalidLeaseDuration: lease_for is not above zero.
         """
-        now = self._check(now)
+        now = self._check_change(now)
         check_claim(claim)
         return await self.do_reserve(claim, now)
 
@@ -321,7 +332,7 @@ class Driver(OneJobForms, DriverSteps):
         `progress`, by job id, is stored with the lease. The answer carries the lease to use from
         now on. An expired lease is never revived.
         """
-        now = self._check(now)
+        now = self._check_change(now)
         check_lease_for(lease_for)
         check_leases(leases)
         return await self.do_extend_leases(leases, lease_for, progress, now) if leases else []
@@ -348,7 +359,7 @@ class Driver(OneJobForms, DriverSteps):
         ends while children are open is `blocked` until they are over. Consequences for other jobs come behind
         all items of a call.
         """
-        now = self._check(now)
+        now = self._check_change(now)
         if check_settlements(settlements, now or self.clock.now(), self.max_payload):
             self._check_workflows()
         return await self.do_settle(settlements, now) if settlements else []
@@ -361,7 +372,7 @@ class Driver(OneJobForms, DriverSteps):
         Arguments are checked first. When the claim fails after that, its error comes back with the
         answers of the settlements, never instead of them.
         """
-        now = self._check(now)
+        now = self._check_change(now)
         check_claim(claim)
         if check_settlements(settlements, now or self.clock.now(), self.max_payload):
             self._check_workflows()
@@ -375,7 +386,7 @@ class Driver(OneJobForms, DriverSteps):
         A known name keeps what it has, which is the answer. A new note is progress: attempts and stalls start
         at 0 again. BrokenBond: over 1,000 notes or 4 MiB of a job, or a job with a key.
         """
-        now = self._check(now)
+        now = self._check_change(now)
         self._check_workflows()
         check_notes(notes, self.max_payload)
         if any(note.lease is None for note in notes):
@@ -390,7 +401,7 @@ class Driver(OneJobForms, DriverSteps):
         The first call wins. The same result again is answered as if it were the first. Refused with
         NotAllowedInState: over, past its deadline, done by others. `new` stores the job if it is not there.
         """
-        now = self._check(now)
+        now = self._check_change(now)
         self._check_workflows()
         check_resolutions(items, now or self.clock.now(), self.max_payload)
         return await self.do_resolve(items, now) if items else []
@@ -413,7 +424,7 @@ class Driver(OneJobForms, DriverSteps):
         Raises:
             LeaseLost: the lease no longer holds; everything was undone.
         """
-        now = self._check(now)
+        now = self._check_change(now)
         if not self.capabilities.tx:
             raise InvalidArgument("this store has no transaction to share; guard your writes with the fence")
 
@@ -432,7 +443,7 @@ class Driver(OneJobForms, DriverSteps):
         run_at emptied. Attempts are left alone. Of what is owed to families it carries out what follows from
         these leases; claims and `promote` do the rest.
         """
-        now = self._check(now)
+        now = self._check_change(now)
         check_count(limit, "limit", least=1, most=MAX_BATCH)
         return await self.do_reclaim(limit, now)
 
@@ -442,7 +453,7 @@ class Driver(OneJobForms, DriverSteps):
         Copies are jobs of their own here. What is owed to families is carried out and counted, too: a count
         of 0 means that nothing is owed.
         """
-        now = self._check(now)
+        now = self._check_change(now)
         check_count(limit, "limit", least=1, most=MAX_BATCH)
         return await self.do_promote(limit, now)
 
@@ -453,7 +464,7 @@ class Driver(OneJobForms, DriverSteps):
         Idempotency keys go 24 hours after the end of their job, also when the job itself is long gone.
         So do, not counted, up to `limit` entries of the logbook that are past their `until`.
         """
-        now = self._check(now)
+        now = self._check_change(now)
         check_count(limit, "limit", least=1, most=MAX_BATCH)
         return await self.do_prune(limit, now)
 
@@ -465,13 +476,13 @@ class Driver(OneJobForms, DriverSteps):
         Final: from here on any end of the job is `cancelled`. A copy is cancelled with its original.
         Repeating it changes nothing.
         """
-        now = self._check(now)
+        now = self._check_change(now)
         check_ids(ids)
         return await self.do_cancel(ids, now) if ids else []
 
     async def cancel_waiting(self, queue: str, key: bytes, *, now: datetime | None = None) -> bool:
         """Cancel the waiting or blocked job of a key, never a running one. True if there was one."""
-        now = self._check(now)
+        now = self._check_change(now)
         check_name(queue, "queue")
         check_key(key, "key")
         return await self.do_cancel_waiting(queue, key, now)
@@ -495,7 +506,7 @@ class Driver(OneJobForms, DriverSteps):
         one whose key waits or is blocked is refused with DuplicateJob. One that is not over is refused with
         NotAllowedInState. With `queue`, a job of another queue is refused with WrongQueue.
         """
-        now = self._check(now)
+        now = self._check_change(now)
         check_ids(ids)
         check_edit(edit, self.max_payload)
         check_when(run_at, delay, now or self.clock.now())
@@ -524,7 +535,7 @@ class Driver(OneJobForms, DriverSteps):
         One that is not over is refused with NotAllowedInState: cancel it first. Idempotency keys
         stay for their 24 hours, as they do with prune.
         """
-        now = self._check(now)
+        now = self._check_change(now)
         check_ids(ids)
         return await self.do_delete(ids, now) if ids else []
 
@@ -533,7 +544,7 @@ class Driver(OneJobForms, DriverSteps):
 
         A field left out stays as it is, None removes it. Returns the settings now in force on that level.
         """
-        now = self._check(now)
+        now = self._check_change(now)
         check_settings(settings)
         return await self.do_configure_queue(settings, now)
 
@@ -548,7 +559,7 @@ class Driver(OneJobForms, DriverSteps):
         claim the copy until `head_start.span` has passed. Copies count against max_running and execute rates,
         not against enqueue rates; find and count do not show them.
         """
-        now = self._check(now)
+        now = self._check_change(now)
         check_id(job_id)
         if head_start is not None:
             check_head_start(head_start)
@@ -625,7 +636,7 @@ class Driver(OneJobForms, DriverSteps):
         now: datetime | None = None,
     ) -> None:
         """Report a worker as alive for `ttl`, and fold its durations into its average and its types'."""
-        now = self._check(now)
+        now = self._check_change(now)
         check_report(report)
         check_ttl(ttl)
         check_samples(samples)
@@ -633,7 +644,7 @@ class Driver(OneJobForms, DriverSteps):
 
     async def forget_worker(self, worker_id: str, *, now: datetime | None = None) -> bool:
         """Delete a worker's report, as it does when it leaves. True if there was one."""
-        now = self._check(now)
+        now = self._check_change(now)
         check_worker_id(worker_id)
         return await self.do_forget_worker(worker_id, now)
 
@@ -655,7 +666,7 @@ class Driver(OneJobForms, DriverSteps):
         The term is issued by the store and never reused. It stays the same while one holder keeps the role
         without a gap, and is higher each time the role is taken again.
         """
-        now = self._check(now)
+        now = self._check_change(now)
         check_name(role, "role")
         check_worker_id(holder)
         check_lease_for(ttl)
@@ -664,7 +675,7 @@ class Driver(OneJobForms, DriverSteps):
 
     async def release_role(self, role: str, holder: str, *, now: datetime | None = None) -> bool:
         """Give a role up early. True if this holder had it."""
-        now = self._check(now)
+        now = self._check_change(now)
         check_name(role, "role")
         check_worker_id(holder)
         return await self.do_release_role(role, holder, now)
@@ -674,7 +685,7 @@ class Driver(OneJobForms, DriverSteps):
         queues, or a job this worker runs was cancelled. They may be lost, merged or wrong;
         polling stays correct without them. Close the iterator to stop.
         """
-        self._check(None)
+        self._check_change(None)
         for queue in queues:
             check_name(queue, "queue")
         check_worker_id(worker_id)
@@ -686,7 +697,7 @@ class Driver(OneJobForms, DriverSteps):
         """Store a schedule under its name. A new one starts from now; one whose rule changes, or that is
         resumed, forgets the ticks it missed.
         """
-        now = self._check(now)
+        now = self._check_change(now)
         check_schedule(schedule, now or self.clock.now())
         return await self.do_put_schedule(schedule, now)
 
@@ -697,14 +708,14 @@ class Driver(OneJobForms, DriverSteps):
 
         `fired`: that tick made a job; one that was missed or fell into a pause did not.
         """
-        now = self._check(now)
+        now = self._check_change(now)
         check_name(name, "schedule name")
         check_instant(tick, "tick")
         return await self.do_advance_schedule(name, utc(tick), fired, now)
 
     async def delete_schedule(self, name: str, *, now: datetime | None = None) -> bool:
         """Delete a schedule. True if there was one."""
-        now = self._check(now)
+        now = self._check_change(now)
         check_name(name, "schedule name")
         return await self.do_delete_schedule(name, now)
 
@@ -723,7 +734,7 @@ class Driver(OneJobForms, DriverSteps):
         A cell that is there under the same book, instant and writer is replaced. Deleting one that is not
         there is no error. Cells are written after others are deleted, in list order.
         """
-        now = self._check(now)
+        now = self._check_change(now)
         self._check_logbook()
         check_log(entries, instead_of)
         written, gone = distinct(entries, instead_of)
@@ -769,7 +780,7 @@ class Driver(OneJobForms, DriverSteps):
 
     async def migrate(self) -> list[str]:
         """Apply what is pending, once however many try at the same time; returns what this call applied."""
-        self._check(None)
+        self._check_change(None)
         return await self.do_migrate()
 
     # ------------------------------------------------------------------ shared checks
@@ -794,6 +805,16 @@ class Driver(OneJobForms, DriverSteps):
         if not self._is_open:
             raise DriverClosed
         return _checked_now(now)
+
+    def _check_change(self, now: datetime | None) -> datetime | None:
+        """The same for a verb that may change something."""
+        checked = self._check(now)
+        self._refuse_if_it_only_looks()
+        return checked
+
+    def _refuse_if_it_only_looks(self) -> None:
+        if self._is_open and self.only_looks:
+            raise StoreRefused("this handle was opened to look only; open() one to change something")
 
 
 def _checked_now(now: datetime | None) -> datetime | None:

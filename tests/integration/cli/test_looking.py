@@ -94,11 +94,12 @@ def of_another_program(path: Path) -> None:
 
 
 def of_ours(path: Path) -> None:
-    asyncio.run(_made(path))
+    asyncio.run(filled(f"sqlite:///{path}"))
 
 
-async def _made(path: Path) -> None:
-    async with connect(f"sqlite:///{path}", entropy=Entropy(7)) as driver:
+async def filled(url: str) -> None:
+    """One job that waits, one that failed, and a schedule."""
+    async with connect(url, entropy=Entropy(7)) as driver:
         template = NewJob(id=JOB, type="mail.send", queue="mail")
         await driver.enqueue([template, NewJob(id=DEAD, type="mail.send", queue="other")])
         dead = await driver.reserve_one("other", None, timedelta(minutes=1))
@@ -217,7 +218,7 @@ def test_migrate_up_makes_the_store_that_status_misses(
 
 
 async def test_a_handle_that_only_looks_changes_nothing(tmp_path: Path) -> None:
-    await _made(tmp_path / "some.db")
+    await filled(f"sqlite:///{tmp_path / 'some.db'}")
 
     async with await connect(f"sqlite:///{tmp_path / 'some.db'}").open_to_look() as driver:
         assert (await driver.count())["mail"].ready == 1

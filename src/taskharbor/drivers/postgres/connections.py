@@ -59,9 +59,11 @@ Step = Callable[[Any], Awaitable[_T]]
 class Connections:
     """The connections of one driver handle."""
 
-    def __init__(self, address: Address, first: Any = None) -> None:
+    def __init__(self, address: Address, first: Any = None, *, only_looks: bool = False) -> None:
         self._address = address
-        self._begin = f"{_BEGIN}; set local search_path = {OUR_PATH}" if address.behind_pooler else _BEGIN
+        self._only_looks = only_looks
+        begin = f"{_BEGIN} read only" if only_looks else _BEGIN
+        self._begin = f"{begin}; set local search_path = {OUR_PATH}" if address.behind_pooler else begin
         self._idle: list[Any] = [] if first is None else [first]
         self._kept: Any = None  # the one that listens
         self._wanted: tuple[Any, asyncio.Future[None]] | None = None  # a caller waits for this one
@@ -261,7 +263,7 @@ class Connections:
             self._spare_timer = self._loop.call_later(left, self._spare_if_slow)
         elif not self._is_opening_spare and len(self._lent) < self._address.pool_size:
             self._is_opening_spare = True
-            self._in_background(connect(self._address)).add_done_callback(self._spare_opened)
+            self._in_background(self._connected()).add_done_callback(self._spare_opened)
 
     def _spare_opened(self, connecting: asyncio.Task[Any]) -> None:
         self._is_opening_spare = False
@@ -292,7 +294,7 @@ class Connections:
 
         If the caller gives up, the new one is kept: the next caller needs it.
         """
-        connecting = self._in_background(connect(self._address))
+        connecting = self._in_background(self._connected())
         try:
             while not connecting.done():
                 self._returned.clear()
@@ -306,6 +308,9 @@ class Connections:
             connecting.add_done_callback(self._keep)
             raise
         return connecting.result()
+
+    async def _connected(self) -> Any:
+        return await connect(self._address, only_looks=self._only_looks)
 
     async def _take_this(self, connection: Any) -> Any:
         if connection in self._idle:
@@ -405,11 +410,13 @@ async def our_names(connection: Any) -> AsyncIterator[None]:
     await connection.execute("select set_config('search_path', $1, true)", theirs)
 
 
-async def connect(address: Address, *, to_listen: bool = False) -> Any:
-    """A new connection; foreign errors come out as they are."""
+async def connect(address: Address, *, to_listen: bool = False, only_looks: bool = False) -> Any:
+    """A new connection; foreign errors come out as they are. `only_looks`: the server refuses changes."""
     settings = {"application_name": "taskharbor"}
     if not address.behind_pooler:  # a pooler would refuse it, and its administrator knows
         settings["default_transaction_isolation"] = "read committed"
+        if only_looks:
+            settings["default_transaction_read_only"] = "on"
     is_direct = not address.behind_pooler or (to_listen and address.listen_dsn is not None)
     connection = await asyncpg.connect(
         address.listen_dsn if to_listen and address.listen_dsn else address.dsn,

@@ -103,7 +103,7 @@ class PostgresDriver(Attempts, Control, Queries, Registry, Logbook, Driver):
         except BaseException:
             connection.terminate()
             raise
-        self._connections = Connections(self.address, first=connection)
+        self._connections = Connections(self.address, first=connection, only_looks=self.only_looks)
         self._start = ClaimStart(self.clock)
         self._signals = ClaimSignals()
         self._far = {}
@@ -114,7 +114,7 @@ class PostgresDriver(Attempts, Control, Queries, Registry, Logbook, Driver):
 
     async def _first_connection(self) -> Any:
         try:
-            return await connect(self.address)
+            return await connect(self.address, only_looks=self.only_looks)
         except (*FOREIGN, ValueError) as error:
             raise ours(error, writes=False) from error
 
@@ -124,7 +124,7 @@ class PostgresDriver(Attempts, Control, Queries, Registry, Logbook, Driver):
             raise StoreRefused(f"Postgres {version // 10000} is too old; 14 or newer is needed")
         if is_standby:
             raise StoreRefused("this server is a standby and takes no writes; connect to the primary")
-        if is_read_only:
+        if is_read_only and not self.only_looks:
             raise StoreRefused(
                 "this database is set read-only (default_transaction_read_only); jobs need writes"
             )

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -89,7 +89,6 @@ class RedisDriver(Control, Queries, Registry, Logbook, Driver):
         super().__init__(_CAPABILITIES, clock=clock, entropy=entropy)
         self.address = address
         self.keys = Keys(address.namespace)
-        self._only_looks = False
 
     @classmethod
     def from_url(cls, url: str, *, clock: Clock | None = None, entropy: Entropy | None = None) -> Driver:
@@ -105,13 +104,9 @@ class RedisDriver(Control, Queries, Registry, Logbook, Driver):
 
     # ------------------------------------------------------------------ open and close
 
-    async def open_to_look(self) -> Self:
-        self._only_looks = True
-        return await self.open()
-
     async def do_open(self) -> None:
         self._make_parts(Primary(self.address, self.keys, self._fresh_epoch))
-        self.primary.makes_epoch = not self._only_looks
+        self.primary.only_looks = self.only_looks
         try:
             await self.primary.open()
             seen = await health.look(self.primary)
@@ -122,7 +117,7 @@ class RedisDriver(Control, Queries, Registry, Logbook, Driver):
             await self.primary.close()
             raise
         self.capabilities = replace(self.capabilities, durable=seen.durability != "D0")
-        if not self._only_looks:  # a read-only open shows it in `info`, or has nothing to lose
+        if not self.only_looks:  # a read-only open shows it in `info`, or has nothing to lose
             health.advise(seen, self.address)
 
     def _make_parts(self, primary: Primary) -> None:

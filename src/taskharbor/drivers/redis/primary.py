@@ -51,7 +51,7 @@ class Primary:
         self.keys = keys
         self.fresh_epoch = make_epoch
         self.epoch = b""
-        self.makes_epoch = True  # False: read only, and leave an empty store empty
+        self.only_looks = False  # then nothing is written, and an empty store stays empty
         self._shared = shared
         self._failover = FailoverDetector() if shared is None else shared.failover
         self._tls: ssl.SSLContext | None = None
@@ -294,7 +294,7 @@ class Primary:
         then: they are answered as lost, and nothing is recreated from them.
         """
         data = self.keys.data
-        if not self.makes_epoch:
+        if self.only_looks:
             self.found_epoch(await self.command("HGET", data, "e") or b"")
             return
         fresh = self.fresh_epoch()

@@ -101,7 +101,8 @@ class Queries:
             query.type or "",
             "" if query.ended_after is None else micros(query.ended_after),
             query.key or b"",
-            *((id_bytes(query.parent),) if query.parent is not None and is_of_parent else ()),
+            id_bytes(query.parent) if query.parent is not None and is_of_parent else "",
+            "1" if self.primary.only_looks else "",
             writes=False,
         )
         at = instant(int(reply[0]))

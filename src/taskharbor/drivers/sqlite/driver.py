@@ -101,7 +101,6 @@ class SqliteDriver(Control, Queries, Registry, Logbook, Driver):
         self._writer: Writer | None = None
         self._reader: Reader | None = None
         self._bell = Bell(location.path, location.namespace, self.clock.monotonic)
-        self._only_looks = False
         self._subscriptions: set[Subscription] = set()
 
     @classmethod
@@ -118,6 +117,9 @@ class SqliteDriver(Control, Queries, Registry, Logbook, Driver):
     # ------------------------------------------------------------------ open and close
 
     async def do_open(self) -> None:
+        if self.only_looks:
+            await self._open_reader(schema.check)
+            return
         loop = asyncio.get_running_loop()
         writer, reader = await loop.run_in_executor(None, self._connect)
         self._writer = Writer(
@@ -135,20 +137,19 @@ class SqliteDriver(Control, Queries, Registry, Logbook, Driver):
                 "Open it before you begin one, with harbor.open() or `await harbor.aopen()`"
             ) from error
 
-    async def open_to_look(self) -> Self:
-        return await self._open_reader(schema.check)
-
     async def open_unmigrated(self) -> Self:
         """Nothing is written before `migrate`, and a file that is not there is not made."""
-        return await self._open_reader(None)
-
-    async def _open_reader(self, check: Callable[[sqlite3.Connection, Location], None] | None) -> Self:
         if not self._is_open:
-            loop = asyncio.get_running_loop()
-            reader = await loop.run_in_executor(None, open_looker, self._location, check)
-            self._reader = Reader(reader, self._location, self._sql, self.clock)
-            self._is_open = self._only_looks = True
+            self.only_looks = False
+            await self._open_reader(None)
+            self._is_open = True
         return self
+
+    async def _open_reader(self, check: Callable[[sqlite3.Connection, Location], None] | None) -> None:
+        loop = asyncio.get_running_loop()
+        reader = await loop.run_in_executor(None, open_looker, self._location, check)
+        self._writer = None
+        self._reader = Reader(reader, self._location, self._sql, self.clock)
 
     def _connect(self) -> tuple[sqlite3.Connection, sqlite3.Connection]:
         writer = open_writer(self._location, self.entropy)
@@ -288,7 +289,7 @@ class SqliteDriver(Control, Queries, Registry, Logbook, Driver):
             (pages,) = step.connection.execute("pragma page_count").fetchone()
             (page_bytes,) = step.connection.execute("pragma page_size").fetchone()
             # A file that is only looked at may be older than what is counted here.
-            owed = 0 if self._only_looks else step.fetch_one("owed_count", limit=CALL_LIMIT)[0]
+            owed = 0 if self._writer is None else step.fetch_one("owed_count", limit=CALL_LIMIT)[0]
             return pages, page_bytes, owed
 
         pages, page_bytes, owed = await self._read(look, None)
@@ -322,7 +323,7 @@ class SqliteDriver(Control, Queries, Registry, Logbook, Driver):
 
     async def do_migrate(self) -> list[str]:
         """Opening as usual has migrated already; then nothing is left."""
-        if not self._only_looks:
+        if self._writer is not None:
             return await self.do_pending_migrations()
         names = await asyncio.get_running_loop().run_in_executor(None, self._migrate)
         if self._reader is not None:  # what it looked at may not have been there
@@ -337,12 +338,8 @@ class SqliteDriver(Control, Queries, Registry, Logbook, Driver):
     # ------------------------------------------------------------------ one step
 
     async def _write(self, work: Callable[[Step], T], now: datetime | None) -> T:
-        if self._only_looks:
-            raise StoreRefused(
-                f"{self._location.path} was opened to look only; open() it to change something"
-            )
         if self._writer is None:
-            raise DriverClosed
+            raise StoreRefused(f"{self._location.path} was opened to migrate only; open() it to use it")
         return await self._writer.do(work, now)
 
     async def _read(self, look: Callable[[Step], T], now: datetime | None) -> T:

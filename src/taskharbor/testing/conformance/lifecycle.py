@@ -10,7 +10,8 @@ import pytest
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.loading import connect
 from taskharbor.drivers.messages import Counts, EnqueueResult
-from taskharbor.errors import DriverClosed, InvalidArgument, LeaseLost
+from taskharbor.drivers.wire import VERBS
+from taskharbor.errors import DriverClosed, InvalidArgument, LeaseLost, StoreRefused
 from taskharbor.model.job import Lease
 from taskharbor.model.queue import EVERY_QUEUE, QueueSettings
 from taskharbor.model.settlement import Ack
@@ -34,6 +35,9 @@ from taskharbor.testing.conformance.kit import (
     unchanged,
 )
 from taskharbor.testing.conformance.parallel import Racer, in_threads, url_from
+from taskharbor.testing.conformance.verbs import EVERY_VERB
+
+_READING = {"look", *(name for name, verb in VERBS.items() if not verb.is_change)}
 
 
 async def test_the_context_manager_opens_and_closes(driver: Driver) -> None:
@@ -132,6 +136,25 @@ async def test_a_handle_that_only_looks_sees_what_is_there_and_changes_nothing(d
         assert await second.schedules(now=START) == []
         assert await second.pending_migrations() == []
         assert (await second.info()).schema == (await driver.info()).schema
+
+
+async def test_a_handle_that_only_looks_refuses_what_may_change_something(driver: Driver) -> None:
+    """V13: every verb; those that read work, also those whose answer is empty."""
+    job = await running(driver)
+    async with unchanged(driver, job.id), await driver.another().open_to_look() as second:
+        for name, call in EVERY_VERB.items():
+            if name not in _READING:
+                with pytest.raises(StoreRefused, match="opened to look only"):
+                    await call(second)
+            elif name != "read_log" or driver.capabilities.logbook:
+                await call(second)
+        with pytest.raises(StoreRefused, match="opened to look only"):
+            second.enqueue_blocking([new_job()], now=START)
+        with pytest.raises(StoreRefused, match="opened to look only"):
+            second.wakeups((QUEUE,), "kit-looks")
+
+    async with second:  # opened as usual now
+        await enqueue_one(second)
 
 
 async def test_errors_leave_nothing_open_behind_them(driver: Driver) -> None:

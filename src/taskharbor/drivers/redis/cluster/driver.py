@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -91,7 +91,6 @@ class ClusterDriver(Registry, Logbook, Driver):
     ) -> None:
         super().__init__(_CAPABILITIES, clock=clock, entropy=entropy)
         self.address = address
-        self._only_looks = False
 
     def another(self) -> ClusterDriver:
         one = ClusterDriver(self.address, clock=self.clock, entropy=self.entropy.split("another"))
@@ -99,13 +98,9 @@ class ClusterDriver(Registry, Logbook, Driver):
 
     # ------------------------------------------------------------------ open and close
 
-    async def open_to_look(self) -> Self:
-        self._only_looks = True
-        return await self.open()
-
     async def do_open(self) -> None:
         self._stores = QueueStores(self.address, self.clock, self.entropy, self.orphans)
-        self._stores.makes_epochs = self._stores.harbor.primary.makes_epoch = not self._only_looks
+        self._stores.only_looks = self._stores.harbor.primary.only_looks = self.only_looks
         self._harbor = harbor = self._stores.harbor
         self.primary, self.keys, self.steps = harbor.primary, harbor.keys, harbor.steps
         self._stores.outage = self._harbor.wakeups.outage = self.outage
@@ -122,7 +117,7 @@ class ClusterDriver(Registry, Logbook, Driver):
             await self.do_close()
             raise
         self.capabilities = replace(self.capabilities, durable=min(classes) != "D0")
-        if not self._only_looks:
+        if not self.only_looks:
             health.advise(min(seen, key=lambda one: one.durability), self.address)
 
     async def _look_at_nodes(self) -> list[health.Health]:

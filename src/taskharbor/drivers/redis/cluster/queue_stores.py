@@ -32,7 +32,7 @@ class QueueStores:
         self.clock = clock
         self.entropy = entropy
         self._orphans = orphans
-        self.makes_epochs = True  # False: read only
+        self.only_looks = False
         self.has_post = False  # there are jobs in an outbox
         self._shared = Connections()
         self._stores: dict[str, QueueStore] = {}
@@ -72,7 +72,7 @@ class QueueStores:
                 self.ring,
                 self._orphans,
             )
-            store.primary.makes_epoch = self.makes_epochs
+            store.primary.only_looks = self.only_looks
             store.wakeups.outage = self.outage
             self._opening[queue] = asyncio.create_task(store.open())
         opening = self._opening.get(queue)

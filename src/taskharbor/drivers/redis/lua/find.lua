@@ -8,7 +8,7 @@
 --       most to give, sections (their numbers),
 --       which of the section of live jobs: signs of 'w' waiting and due, 's' scheduled, 'r' running ('' for all),
 --       '1' for records without payloads and results, type ('' for all), only those that ended after this ('' for all),
---       key ('' for all), the id of their parent ('' for all)
+--       key ('' for all), the id of their parent ('' for all), '1' where nothing may be written: then no entry is dropped
 -- Returns {now, '1' when that was all, seq of the last one examined, its end, how many were examined, the ids of entries that
 --       were dropped because they have no record, per job what get.lua gives}. Nothing else is ever written here.
 
@@ -16,13 +16,16 @@ local data = KEYS[1]
 local now = clock(ARGV[1])
 local newest, by_end, behind, behind_end = ARGV[2] == 'newest', ARGV[3] == 'ended', tonumber(ARGV[4]), tonumber(ARGV[5])
 local most, limit, sections, wanted = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8], ARGV[9]
-local lean, type_name, ended_after, key, parent = ARGV[10] == '1', ARGV[11], tonumber(ARGV[12]), ARGV[13], ARGV[14] or ''
+local lean, type_name, ended_after, key, parent = ARGV[10] == '1', ARGV[11], tonumber(ARGV[12]), ARGV[13], ARGV[14]
 local SIGNS = { ['2'] = 'c', ['3'] = 'f', ['4'] = 'x' }
 local MOST_LEASES, CHUNK = 4000, 64
 local first_chunk = CHUNK
 local heap, orphans = {}, {}
 
 local function drop_orphan(source, id)
+  if ARGV[15] == '1' then
+    return
+  end
   if parent ~= '' then
     call('ZREM', source.list, source.prefix .. us(source.seq) .. id)
     forget(data, id, true)
