@@ -56,4 +56,4 @@ def _enqueue(client: Client, requests: tuple[JobRequest, ...]) -> None:
             await_only(client.aenqueue_many(requests))
     except Exception:  # noqa: BLE001 - whatever it is, the commit has happened
         types = ", ".join(sorted({request.type for request in requests}))
-        _log.exception("%d jobs were not enqueued after their commit (%s)", len(requests), types)
+        _log.exception("not enqueued after their commit: %d of %s", len(requests), types)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from taskharbor.cli.main import COMMANDS
 from taskharbor.model.presence import WorkerReport
 from taskharbor.model.state import JobState
 from tests.integration.cli.conftest import Command
@@ -137,6 +138,49 @@ def dashboard_of(terminal: Terminal) -> str:
             terminal._read()
 
 
+# What each prints on a terminal, and the words in it that must not be cut. {tree} and {failed} are ids.
+TABLES = [
+    ("doctor", ["LEVEL", "CHECK", "FOUND", "fix: taskharbor dlq list --queue billing-reminders", "warn"]),
+    ("jobs list", ["TYPE", "STATE", "TRY", "billing.invoices.", "billing-reminders", "failed", "1/1"]),
+    ("dlq list", ["TYPE", "KIND", "billing.invoices.", "billing-reminders", "error"]),
+    ("queues list", ["QUEUE", "billing-reminders", "media", "paused"]),
+    ("workers list", ["WORKER", "e258aec5", "media-transcoding", "0/16"]),
+    ("workflows list", ["TASK", "orders.monthly.report", "blocked"]),
+    ("workflows show {tree}", ["orders.monthly.report", "orders.summarise_by_customer", "ready"]),
+    ("workflows graph {tree}", ["orders.collect", "orders.send_to_accounting"]),
+    ("jobs show {failed}", ["billing.invoices.send_reminder", "failed", "billing-reminders"]),
+    ("jobs why {tree}", ["orders.monthly.report", "orders.send_to_accounting"]),
+    ("dlq show {failed}", ["billing.invoices.send_reminder", "failed"]),
+    ("schedules list", ["SCHEDULE", "NEXT", "office-hours-report", "Argentina", "media-transcoding"]),
+    ("tokens list", ["ROLE", "viewer", "for the people on call"]),
+    ("migrate status", ["up to date"]),
+    ("bench -n 10", ["JOBS/S", "one by one"]),
+    ("bench --mix -n 40", ["P99", "JOBS/S", "child", "2 failed"]),  # the last is beside the bar
+    ("config show", ["SETTING", "worker.concurrency", "SOURCE"]),
+    ("top --once", ["QUEUES", "WORKERS", "FAILURES"]),
+]
+WITHOUT_TABLES = {
+    "a line for each job or name": {
+        "enqueue", "jobs retry", "jobs cancel", "jobs wait", "dlq retry", "dlq purge", "queues pause",
+        "queues resume", "queues set", "schedules pause", "schedules resume", "schedules run",
+        "schedules delete", "tokens create", "tokens revoke", "workflows cancel", "workflows retry",
+        "workflows send", "workflows wait",
+    },
+    "a log": {"worker", "server", "scheduler", "dev"},
+    "a board of its own, which has tests of its own": {"demo"},
+    "text of others or a single line": {"migrate up", "migrate sql", "health", "version"},
+}  # fmt: skip
+
+
+def test_every_command_has_its_table_here_or_says_why_it_has_none() -> None:
+    every = {f"{name} {part}".strip() for name, entry in COMMANDS.items() for part in entry.commands or ("",)}
+    with_table = {name for name in every for words, _ in TABLES if f"{words} ".startswith(f"{name} ")}
+    without = {name for names in WITHOUT_TABLES.values() for name in names}
+
+    assert with_table & without == set()
+    assert with_table | without == every
+
+
 @pytest.fixture(scope="module")
 def busy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with something in every table, made once by commands."""
@@ -176,26 +220,7 @@ def busy(busy_folder: Path, tmp_path: Path) -> Command:
 )
 @pytest.mark.parametrize(
     ("words", "shown"),
-    [
-        ("doctor", ["LEVEL", "CHECK", "FOUND", "fix: taskharbor dlq list --queue billing-reminders", "warn"]),
-        ("jobs list", ["TYPE", "STATE", "TRY", "billing.invoices.", "billing-reminders", "failed", "1/1"]),
-        ("dlq list", ["TYPE", "KIND", "billing.invoices.", "billing-reminders", "error"]),
-        ("queues list", ["QUEUE", "billing-reminders", "media", "paused"]),
-        ("workers list", ["WORKER", "e258aec5", "media-transcoding", "0/16"]),
-        ("workflows list", ["TASK", "orders.monthly.report", "blocked"]),
-        ("workflows show {tree}", ["orders.monthly.report", "orders.summarise_by_customer", "ready"]),
-        ("workflows graph {tree}", ["orders.collect", "orders.send_to_accounting"]),
-        ("jobs show {failed}", ["billing.invoices.send_reminder", "failed", "billing-reminders"]),
-        ("jobs why {tree}", ["orders.monthly.report", "orders.send_to_accounting"]),
-        ("dlq show {failed}", ["billing.invoices.send_reminder", "failed"]),
-        ("schedules list", ["SCHEDULE", "NEXT", "office-hours-report", "Argentina", "media-transcoding"]),
-        ("tokens list", ["ROLE", "viewer", "for the people on call"]),
-        ("migrate status", ["up to date"]),
-        ("bench -n 10", ["JOBS/S", "one by one"]),
-        ("bench --mix -n 40", ["P99", "JOBS/S", "child", "2 failed"]),  # the last is beside the bar
-        ("config show", ["SETTING", "worker.concurrency", "SOURCE"]),
-        ("top --once", ["QUEUES", "WORKERS", "FAILURES"]),
-    ],
+    TABLES,
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_every_table_fits_the_terminal_and_loses_nothing(

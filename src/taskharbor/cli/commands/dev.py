@@ -48,7 +48,8 @@ def command(
 ) -> int:
     """Run the worker, scheduler and dashboard of an app; restart them when a file changes.
 
-    Running jobs get a moment to finish; then they are released and run again. Ctrl+C stops.
+    Running jobs get a moment to finish; then they are released and run again. Ctrl+C stops. However this
+    command ends, killed or by the closing of its terminal, its worker and its dashboard end with it.
     """
     app = chosen_app(app)
     if app is None:
