@@ -69,6 +69,8 @@ class FailingCause(msgspec.Struct, kw_only=True):
     last_at: datetime
     is_new: bool
     status: StatusName
+    began_with: str = ""
+    """The release of the worker that saw it first; empty if it was seen before this window."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -116,6 +118,8 @@ class Failures:
             one.first_at = min(
                 one.first_at, _instant(self._first_seen.get(one.numbers.cause)) or one.first_at
             )
+            if one.first_at < (_instant(one.numbers.first_at) or EPOCH):
+                one.began_with = ""
             one.is_new = now - one.first_at < NEW_FOR
         return sorted(found, key=lambda one: -(one.numbers.retried + one.numbers.dead)), step
 
@@ -135,8 +139,11 @@ class Failures:
                     last_at=EPOCH,
                     is_new=False,
                     status="open",
+                    began_with=row.release,
                 )
             else:
+                if row.first_at < there.numbers.first_at:
+                    there.began_with = row.release
                 there.numbers.add(row)
             there.queues.add(row.queue)
             number = (at - since) // step

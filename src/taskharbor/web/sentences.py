@@ -138,7 +138,7 @@ def failures_sentence(causes: Iterable[FailureOut], window: str) -> str:
     attempts = counted(sum(cause.attempts for cause in seen), "attempt")
     many = "one cause" if len(seen) == 1 else f"{len(seen):,} causes"
     new = [cause for cause in seen if cause.is_new]
-    releases = sorted({cause.release for cause in new if cause.release})
+    releases = sorted({cause.began_with for cause in new if cause.began_with})
     since = f" since release `{releases[0]}`" if len(releases) == 1 else ""
     return f"{attempts} failed in {window}, for {many}. {_how_many_are(len(new), len(seen))} new{since}."
 

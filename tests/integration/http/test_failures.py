@@ -185,6 +185,18 @@ async def test_an_opened_cause_says_when_it_began_and_what_becomes_of_its_jobs(a
     assert found["jobs"][0]["message"] == "gave up on order `1`"
 
 
+async def test_a_cause_began_with_the_release_that_saw_it_first(api: FailuresApi) -> None:
+    await api.failed(dead=1, ago=30 * MINUTE, release="r1")
+    await api.failed(dead=1, queue="push", release="r2")
+
+    [within_an_hour] = await api.causes(window="1h")
+    [lately] = await api.causes(window="15m")
+
+    assert (within_an_hour["began_with"], within_an_hour["release"]) == ("r1", "r2")
+    assert (lately["began_with"], lately["release"]) == ("", "r2")
+    assert lately["began"].startswith("New, first seen 30 min ago.")
+
+
 async def test_the_walk_for_dead_letters_is_kept_for_two_seconds(api: FailuresApi) -> None:
     await api.failed(dead=1, kills=False)
     await api.dead("Late: gave up on order 7")

@@ -26,7 +26,7 @@ QUEUE: dict[str, Any] = {
     "failed_per_s": None,
     "empty_in_s": None,
 }
-CAUSE: dict[str, Any] = {"status": "open", "attempts": 1, "is_new": False, "release": None}
+CAUSE: dict[str, Any] = {"status": "open", "attempts": 1, "is_new": False, "began_with": ""}
 WORKER: dict[str, Any] = {
     "id": "w-1",
     "name": "",
@@ -121,14 +121,14 @@ def test_one_queue(text: str) -> None:
 
 # ------------------------------------------------------------------ failures
 
-NEW = {"is_new": True, "release": "r2"}
+NEW = {"is_new": True, "began_with": "r2"}
 FAILURES: dict[str, list[dict[str, Any]]] = {
     "Nothing failed in an hour.": [{"status": "muted"}],
     "1 attempt failed in an hour, for one cause. It is not new.": [{}],
     "1 attempt failed in an hour, for one cause. It is new since release `r2`.": [NEW],
     "2,001 attempts failed in an hour, for 2 causes. None of them is new.": [{"attempts": 2000}, {}],
     "3 attempts failed in an hour, for 3 causes. 1 of them is new since release `r2`.": [{}, {}, NEW],
-    "2 attempts failed in an hour, for 2 causes. All of them are new.": [NEW, NEW | {"release": "r1"}],
+    "2 attempts failed in an hour, for 2 causes. All of them are new.": [NEW, NEW | {"began_with": "r1"}],
 }
 
 

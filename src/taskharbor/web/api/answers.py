@@ -356,6 +356,8 @@ class FailureOut(View, frozen=True, kw_only=True):
     """Of the worker that saw it last."""
     is_new: bool
     """First seen within the last 24 hours."""
+    began_with: str
+    """The release of the worker that saw it first; empty if it was seen before the window."""
     status: Literal["open", "muted", "snoozed"]
     per_step: list[int]
     sample: str

@@ -215,10 +215,11 @@ def _fields(one: FailingCause, now: datetime) -> dict[str, Any]:
         "last_at": instant_text(one.last_at),
         "release": row.release,
         "is_new": one.is_new,
+        "began_with": one.began_with,
         "status": one.status,
         "per_step": one.per_step,
         "sample": row.sample,
-        "began": began_sentence(row.release, since_s, last_s, QUIET_BEFORE.days, is_new=one.is_new),
+        "began": began_sentence(one.began_with, since_s, last_s, QUIET_BEFORE.days, is_new=one.is_new),
     }
 
 

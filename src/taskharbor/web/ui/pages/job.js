@@ -94,7 +94,7 @@ export function Why({ job, why }) {
   return html`<div class=${`why${isBad ? " bad" : ""}`}><${Icon} glyph=${isBad ? "bad" : "help"} width=${1.5}/><div>
     <p><b>${`It ${isOver(job) ? why.text.replace(/ \S+ ago/, "") : why.text}`.replace(/\.?$/, ".")}</b></p>
     ${why.facts.filter((fact) => !fact.startsWith("last error")).map((fact) => html`<p>${fact}</p>`)}
-    ${cause && html`<p>${plural(cause.attempts, "attempt")} failed this way since ${cause.release && html`release <code>${cause.release}</code> at `}${time(cause.first_at, "min")}. ${" "}
+    ${cause && html`<p>${plural(cause.attempts, "attempt")} failed this way since ${cause.began_with && html`release <code>${cause.began_with}</code> at `}${time(cause.first_at, "min")}. ${" "}
       <a class="link" href=${href("failures", [cause.cause])}>Open the cause</a></p>`}
     ${!isOver(job) && html`<p>${why.hint}</p>`}</div></div>`;
 }
