@@ -10,7 +10,7 @@ import msgspec
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Claim
 from taskharbor.harbor import Harbor
-from taskharbor.model.clock import SystemClock
+from taskharbor.model.clock import Clock, SystemClock
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, NewJob, Progress
 from taskharbor.model.limits import RateLimit
@@ -61,12 +61,13 @@ class Filler:
         self.now += seconds * _S
 
 
-async def fill(url: str) -> dict[str, str]:
+async def fill(url: str, clock: Clock | None = None) -> dict[str, str]:
     """Fill the store; the ids of its jobs by name."""
-    harbor = Harbor(url)
+    clock = clock or SystemClock()
+    harbor = Harbor(url, clock=clock)
     try:
         driver = await harbor.client.adriver()
-        filler = Filler(driver, SystemClock().now() - timedelta(minutes=5))
+        filler = Filler(driver, clock.now() - timedelta(minutes=5))
         await _failures(filler)
         await _the_rest(filler)
         await _workers_and_schedules(filler)

@@ -7,7 +7,7 @@ from typing import Any
 
 from taskharbor.harbor import Harbor
 from taskharbor.model.cause import cause_of
-from taskharbor.model.clock import SystemClock
+from taskharbor.model.clock import Clock, SystemClock
 from taskharbor.model.job import NewJob
 from taskharbor.model.log_cells import CauseNumbers, Fire, Numbers, packed
 from taskharbor.model.logbook import CAUSES, FIRES, KEPT, NUMBERS, LogEntry
@@ -34,14 +34,15 @@ class Writer(Filler):
         await self.driver.write_log([cell])
 
 
-async def fill(url: str) -> dict[str, str]:
+async def fill(url: str, clock: Clock | None = None) -> dict[str, str]:
     """Fill the store; the ids of its jobs by name."""
-    harbor = Harbor(url)
+    clock = clock or SystemClock()
+    harbor = Harbor(url, clock=clock)
     try:
-        filler = Writer(await harbor.client.adriver(), SystemClock().now() - 5 * _MINUTE)
+        filler = Writer(await harbor.client.adriver(), clock.now() - 5 * _MINUTE)
         await _dead_letters(filler)
         await _causes(filler)
-        await _workers(filler)
+        await _workers(filler, clock.now())
         await _schedules(filler)
         return filler.ids
     finally:
@@ -81,7 +82,7 @@ def _micros(instant: datetime) -> int:
     return int(instant.timestamp() * 1e6)
 
 
-async def _workers(filler: Writer) -> None:
+async def _workers(filler: Writer, now: datetime) -> None:
     """web-3 takes four times as long as the two that do the same."""
     for name, host, milliseconds in (
         ("web-1", "node-1", 40),
@@ -95,7 +96,7 @@ async def _workers(filler: Writer) -> None:
         )
         row = Numbers("mail", "send_welcome")
         row.ran([seconds] * 20)
-        await filler.write(NUMBERS, SystemClock().now(), name, row)
+        await filler.write(NUMBERS, now, name, row)
     gpu = WorkerReport(
         worker_id="gpu-a",
         name="gpu-a",

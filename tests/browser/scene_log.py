@@ -9,14 +9,15 @@ from typing import Any
 import msgspec
 
 from taskharbor.cli import demo_app as app
+from taskharbor.drivers import connect
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Query
-from taskharbor.model.clock import micros
+from taskharbor.model.clock import Clock, micros
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NewJob
-from taskharbor.model.log_cells import CauseNumbers, Fire, Numbers, packed
+from taskharbor.model.log_cells import CauseNumbers, Fire, Level, Numbers, packed
 from taskharbor.model.log_series import MINUTE, QUARTER, floor
-from taskharbor.model.logbook import AUDIT, CAUSES_QUARTERS, FIRES, KEPT, NUMBERS, LogEntry
+from taskharbor.model.logbook import AUDIT, CAUSES_QUARTERS, FIRES, KEPT, LEVELS, NUMBERS, LogEntry
 from taskharbor.model.queue import QueueSettings
 from taskharbor.model.schedule import Schedule
 from taskharbor.model.state import JobState
@@ -34,6 +35,23 @@ def ids() -> dict[str, str]:
     """The id of each worker by name, as the workers of the hour made theirs."""
     names = ("web-1", "web-2", "web-3", "gpu-a", "gpu-b")
     return {name: f"{name}-{Entropy(place).bytes(4).hex()}" for place, name in enumerate(names)}
+
+
+async def past(url: str, clock: Clock) -> None:
+    """An hour of even numbers for a store that is settled at fixed instants."""
+    driver, now = connect(url, clock=clock, entropy=Entropy(21)), clock.now()
+    await driver.open()
+    for minute in range(1, 60):
+        at = floor(now, MINUTE) - minute * MINUTE
+        done = Numbers(
+            "mail", "send_welcome", completed=600 + minute % 5 * 20, failed=7 if minute < 12 else 0
+        )
+        full = Level(
+            "mail", waiting=300 - 4 * minute, ready=300 - 4 * minute, running=4, failed=0, oldest=60 - minute
+        )
+        await _entry(driver, NUMBERS, at, "", packed([done]), now)
+        await _entry(driver, LEVELS, at, "", packed([full]), now)
+    await driver.close()
 
 
 async def write(driver: Driver, now: datetime) -> None:

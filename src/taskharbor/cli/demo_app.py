@@ -41,10 +41,10 @@ async def call_flaky_service(ctx: JobContext, failures: int) -> str:
 
 
 @harbor.task(queue=CALLS, max_attempts=2)
-async def call_dead_service(ctx: JobContext) -> None:
+async def call_dead_service(ctx: JobContext, order: int, plan: str = "free") -> None:
     """Uses up its attempts."""
     await ctx.clock.sleep(0.02 * _SLOWER)
-    raise ConnectionError("connection refused")
+    raise ConnectionError(f"no answer from 10.0.7.{order % 2 + 1}:8443")
 
 
 @harbor.task(queue=CALLS)

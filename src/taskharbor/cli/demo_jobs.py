@@ -158,7 +158,7 @@ class DemoProducer:
         self.ledger.enter(await app.call_flaky_service.aenqueue(1 + self._next() % 2), _S.COMPLETED)
 
     async def _dead(self) -> None:
-        self.ledger.enter(await app.call_dead_service.aenqueue(), _S.FAILED)
+        self.ledger.enter(await app.call_dead_service.aenqueue(self._next()), _S.FAILED)
 
     async def _unknown_card(self) -> None:
         self.ledger.enter(await app.charge_unknown_card.aenqueue("4111"), _S.FAILED)
