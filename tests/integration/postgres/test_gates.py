@@ -1,6 +1,7 @@
 """Who waits at the gate of a limit keeps nobody waiting: neither heartbeats, nor sweeps, nor cancels."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -10,14 +11,19 @@ import pytest
 
 from taskharbor.drivers.messages import CancelResult, Extended, Settled
 from taskharbor.drivers.postgres import PostgresDriver
+from taskharbor.drivers.postgres.schema import FUNCTIONS, filled
 from taskharbor.model.job import Progress
 from taskharbor.model.queue import EVERY_QUEUE, QueueSettings
 from taskharbor.model.settlement import Ack, Fail, Settlement
 from taskharbor.model.state import JobState
-from taskharbor.testing.conformance.kit import HOUR, QUEUE, claim, new_jobs
+from taskharbor.testing.conformance.kit import HOUR, QUEUE, claim, new_job, new_jobs
 from tests.integration.postgres.waiting import someone_waits_for
 
 SLOW = 20.0
+GATE_AND_SWEEP = (
+    r"(    v_is_gated := .*?;\n    if v_is_gated and .*?end if;\n)(.*?)"
+    r"(    if exists \(select from lease h .*?\n    end if;\n)"
+)
 
 
 @asynccontextmanager
@@ -86,6 +92,84 @@ async def test_who_waits_at_a_gate_keeps_nobody_waiting(
 
     assert sum(len(answer.claimed) for answer in answers) == 10 - 4  # what runs, and what may
     assert all(isinstance(one, Settled) for answer in answers for one in answer.settled)
+
+
+async def held_while_a_claim_waits(store_url: str, database_url: str, level: str) -> set[str]:
+    """A claim meets leases that have run out and a gate that another session has: what it holds meanwhile."""
+    async with PostgresDriver.from_url(store_url) as driver, PostgresDriver.from_url(store_url) as worker:
+        await driver.configure_queue(QueueSettings(queue=level, max_running=10))
+        await driver.enqueue(new_jobs(4))
+        await driver.reserve(claim(limit=4, lease_for=timedelta(milliseconds=1)))
+        await asyncio.sleep(0.01)
+        async with lock_gate(level, driver, database_url) as gate:
+            waiting = asyncio.create_task(worker.reserve(claim(limit=4, lease_for=HOUR)))
+            await someone_waits(gate)
+            held = await tables_with_locked_rows(driver, database_url)
+            swept = await driver.reclaim(10)
+        async with asyncio.timeout(SLOW):
+            jobs = (await waiting).jobs
+    assert len(jobs) == 4
+    assert held or len(swept) == 4  # a scheduler does it meanwhile
+    return held
+
+
+async def tables_with_locked_rows(driver: PostgresDriver, database_url: str) -> set[str]:
+    watcher = await asyncpg.connect(database_url)
+    try:
+        held = set()
+        for table in ("job_state", "slot", "lease"):
+            rows = f"select from {driver.address.identifier}.{table}"
+            if len(await watcher.fetch(f"{rows} for update skip locked")) < len(await watcher.fetch(rows)):
+                held.add(table)
+        return held
+    finally:
+        await watcher.close()
+
+
+@pytest.mark.parametrize("level", [QUEUE, EVERY_QUEUE])
+async def test_a_claim_sweeps_behind_the_gate(store_url: str, database_url: str, level: str) -> None:
+    """Rows that it had locked before would close a circle with the claim that has the gate."""
+    assert await held_while_a_claim_waits(store_url, database_url, level) == set()
+
+
+async def test_a_sweep_before_the_gate_would_be_found(store_url: str, database_url: str) -> None:
+    """A test of the test: the same claim with the gate behind its sweep."""
+    async with PostgresDriver.from_url(store_url) as driver:
+        right = FUNCTIONS.texts["exchange"]
+        before, gate, between, sweep, behind = re.split(GATE_AND_SWEEP, right, flags=re.DOTALL)
+        connection = await asyncpg.connect(database_url)
+        try:
+            await connection.execute(filled(before + sweep + between + gate + behind, driver.address))
+        finally:
+            await connection.close()
+
+    assert await held_while_a_claim_waits(store_url, database_url, QUEUE) == {"job_state", "slot", "lease"}
+
+
+@pytest.mark.parametrize("is_blocked", [False, True])
+async def test_a_sweep_waits_for_no_idempotency_key(
+    driver: PostgresDriver, database_url: str, is_blocked: bool
+) -> None:
+    """A long transaction has it: a claim that waited in its sweep would keep everybody at the gate."""
+    await driver.configure_queue(QueueSettings(queue=QUEUE, max_running=10))
+    running = new_job(key=b"key", idempotency_key=None if is_blocked else b"once", max_stalls=1 - is_blocked)
+    await driver.enqueue([running])
+    await driver.reserve(claim(limit=1, lease_for=timedelta(milliseconds=1)))
+    await driver.enqueue([new_job(key=b"key", idempotency_key=b"once" if is_blocked else None)])
+    connection = await asyncpg.connect(database_url)
+    try:
+        await connection.execute("begin")
+        await connection.execute(f"select from {driver.address.identifier}.idempotency for update")
+        async with asyncio.timeout(SLOW):
+            meanwhile = (await driver.reserve(claim(limit=1, lease_for=HOUR))).jobs
+        await connection.execute("rollback")
+    finally:
+        await connection.close()
+
+    assert meanwhile == []
+    async with asyncio.timeout(SLOW):
+        await driver.reclaim(10)  # what was left keeps its hint
+        assert len((await driver.reserve(claim(limit=1, lease_for=HOUR))).jobs) == 1
 
 
 async def test_an_expired_lease_in_other_hands_counts_as_running(

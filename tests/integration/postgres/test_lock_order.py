@@ -1,7 +1,8 @@
 """The order of locks, seen from outside: a verb that waits for a row holds none that comes after it.
 
-Another session has one row of a family, and a verb runs into it. While it waits, a third session looks which
-rows the verb has. Every verb that can wait meets every row. The order is in docs/reference/postgres.md.
+Another session has one row of a family, or the table of leases, and a verb runs into it. While it waits, a
+third session looks what the verb has. Every verb that can wait meets everything. The order is in
+docs/reference/postgres.md.
 """
 
 import asyncio
@@ -18,13 +19,25 @@ from taskharbor.drivers.messages import Resolution
 from taskharbor.drivers.postgres import PostgresDriver
 from taskharbor.errors import TaskHarborError
 from taskharbor.model.job import JobRecord, NewJob, Note
+from taskharbor.model.queue import EVERY_QUEUE, QueueSettings
 from taskharbor.model.settlement import Ack, Fail, Park, Retry
 from taskharbor.testing.conformance.kit import claim, new_job
 from taskharbor.testing.conformance.relatives import after, bound, children, group
 from tests.integration.postgres.waiting import someone_waits_for
 
 LEASE = timedelta(minutes=1)
-TABLES = ("family", "waiting", "job_state")  # in the order of locks
+TABLES = {  # in the order of locks: whose row it is, and what it is called
+    "family": ("id::text", "id::text"),
+    "job_key": ("convert_from(key, 'utf8')", "convert_from(key, 'utf8')"),
+    "waiting": ("id::text", "id::text"),
+    "job_state": ("id::text", "id::text"),
+    "slot": ("id::text", "id::text"),
+    "lease": ("", ""),  # the lock of the whole table
+    "stripe": ("parent::text", "parent::text || no::text"),
+}
+ORDER = list(TABLES)
+ROWS = {"family": 2, "job_key": 1, "waiting": 3, "job_state": 11, "slot": 4, "lease": 1, "stripe": 1}
+LIMIT = 50
 
 
 class Kin:
@@ -37,7 +50,7 @@ class Kin:
         self.event = bound(parent=self.root.id, done_by="call", optional=True, queue=queue)
         self.next = after(self.first, self.second, when="over", queue=queue)
         self.last = after(self.root, when="over", queue=queue)
-        self.plain = new_job(queue=queue)
+        self.plain = new_job(queue=queue, key=queue.encode())
         self.running: dict[str, JobRecord] = {}
 
     @property
@@ -72,6 +85,11 @@ async def _park(driver: PostgresDriver, kin: Kin) -> None:
     await driver.settle([Park(kin.lease(kin.first), (child.id,))])
 
 
+async def _limit_the_harbor(driver: PostgresDriver, kin: Kin) -> None:
+    await driver.configure_queue(QueueSettings(queue=EVERY_QUEUE, max_running=LIMIT))
+    await driver.configure_queue(QueueSettings(queue=EVERY_QUEUE, max_running=None))
+
+
 VERBS: dict[str, Verb] = {
     "cancel the root": lambda driver, kin: driver.cancel([kin.root.id]),
     "cancel several": lambda driver, kin: driver.cancel(
@@ -87,34 +105,52 @@ VERBS: dict[str, Verb] = {
     "note": lambda driver, kin: driver.note([Note("one", b"1", lease=kin.lease(kin.kids[0]))]),
     "resolve": lambda driver, kin: driver.resolve([Resolution(id=kin.event.id)]),
     "enqueue": lambda driver, kin: driver.enqueue(
-        [*children(kin.root, 2), after(kin.next), new_job(key=b"1")]
+        [*children(kin.root, 2), after(kin.next), new_job(queue=kin.plain.queue, key=kin.plain.key)]
     ),
     "extend": lambda driver, kin: driver.extend_leases([job.lease for job in kin.running.values()], LEASE),
     "speculate": lambda driver, kin: driver.speculate(kin.first.id),
+    "claim": lambda driver, kin: driver.reserve(claim(queues=[kin.plain.queue], limit=4, lease_for=LEASE)),
+    "limit the harbor": _limit_the_harbor,
+    "lift the limit": lambda driver, kin: driver.configure_queue(
+        QueueSettings(queue=kin.plain.queue, max_running=None)
+    ),
 }
 
 
+# Who has a row of `waiting` has its job: no other step locks that alone, so no claim ever meets it.
+MEETINGS = [(verb, table) for verb in VERBS for table in TABLES if (verb, table) != ("claim", "job_state")]
+
+
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("table", TABLES)
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(("verb", "table"), MEETINGS)
 async def test_who_waits_for_a_row_holds_none_that_comes_after_it(
     store_url: str, database_url: str, verb: str, table: str
 ) -> None:
     async with PostgresDriver.from_url(store_url) as driver, sessions(database_url, 2) as (holder, watcher):
         look = Look(watcher, driver.address.identifier)
-        rows = len(await look.at(table, await a_family(driver)))
+        rows = ROWS[table]
         for number in range(rows):
             kin = await a_family(driver, f"queue-{number}")
-            wanted = (await look.at(table, kin))[number]
+            await with_counts(kin, driver, watcher, is_limited=table != "family")
+            wanted = await look.at(table, kin)
+            assert len(wanted) == rows
             async with holder.transaction():
-                await Look(holder, driver.address.identifier).lock(table, wanted)
+                await Look(holder, driver.address.identifier).lock(table, wanted[number])
+                before = await look.taken()
                 acting = asyncio.ensure_future(VERBS[verb](driver, kin))
-                held = await look.held_by(acting, holder)
+                held = await look.held_by(acting, holder, before)
             with suppress(TaskHarborError):
                 await acting
 
-            assert not misplaced(held, table, wanted)
-    assert rows == {"family": 2, "waiting": 3, "job_state": 11}[table]
+            assert not misplaced(held, table, wanted[number])
+
+
+async def with_counts(kin: Kin, driver: PostgresDriver, session: Any, *, is_limited: bool) -> None:
+    """Every stripe of the root, whichever session counts; and a place for each job that runs."""
+    stripes = f"insert into {driver.address.identifier}.stripe"
+    await session.execute(f"{stripes} select '{kin.root.id}'::uuid, no, 0 from generate_series(0, 64) no")
+    if is_limited:  # the one link of a chain settles otherwise without
+        await driver.configure_queue(QueueSettings(queue=kin.plain.queue, max_running=LIMIT))
 
 
 async def _two_jobs(driver: PostgresDriver, **fields: Any) -> list[JobRecord]:
@@ -203,30 +239,61 @@ class Look:
         self._session = session
         self._schema = schema
 
-    async def lock(self, table: str, job_id: str) -> None:
-        assert await self._free(table, "where id = $1::text::uuid", job_id)
+    async def lock(self, table: str, wanted: str) -> None:
+        if table == "lease":
+            await self._session.execute(f"lock table {self._schema}.lease in share mode")
+        else:
+            assert await self._free(table, f"where {TABLES[table][0]} = $1", wanted)
 
     async def at(self, table: str, kin: Kin) -> list[str]:
-        """The rows of this family; in `family` its locks."""
-        where = "where id = any ($1::text[]::uuid[])" + (" and root = id" if table == "family" else "")
-        return sorted(await self._free(table, where, [job.id for job in kin.jobs]))
+        """Whose rows of this family there are; in `family` its locks."""
+        if table == "lease":
+            return [table]
+        owner, _ = TABLES[table]
+        where = f"where {owner} = any ($1)" + (" and root = id" if table == "family" else "")
+        rows = await self._session.fetch(
+            f"select distinct {owner} from {self._schema}.{table} {where}",
+            [kin.plain.queue, *(job.id for job in kin.jobs)],
+        )
+        return sorted(row[0] for row in rows)
 
-    async def held_by(self, acting: asyncio.Future[object], holder: Any) -> dict[str, set[str]]:
+    async def held_by(
+        self, acting: asyncio.Future[object], holder: Any, before: dict[str, set[str]]
+    ) -> dict[str, set[str]]:
         """The rows that a verb has locked when it waits for another one; none, if it never waits."""
-        every = {table: await self._free(table) for table in TABLES}
         if not await waits(self._session, holder, acting):
             return {}
-        return {table: every[table] - await self._free(table) for table in TABLES}
+        now = await self.taken()
+        return {table: now[table] - before[table] for table in ORDER}
+
+    async def taken(self) -> dict[str, set[str]]:
+        """What somebody has locked, in each table."""
+        return {table: await self._all(table) - await self._free(table) for table in ORDER}
+
+    async def _all(self, table: str) -> set[str]:
+        return {table} if table == "lease" else await self._names(table)
 
     async def _free(self, table: str, where: str = "", *arguments: object) -> set[str]:
+        if table == "lease":
+            return set() if await self._session.fetchval(LEASE_TABLE_IS_HELD, self._schema) else {table}
+        return await self._names(table, f"{where} for update skip locked", *arguments)
+
+    async def _names(self, table: str, rest: str = "", *arguments: object) -> set[str]:
         rows = await self._session.fetch(
-            f"select id::text from {self._schema}.{table} {where} for update skip locked", *arguments
+            f"select {TABLES[table][1]} from {self._schema}.{table} {rest}", *arguments
         )
         return {row[0] for row in rows}
 
 
+LEASE_TABLE_IS_HELD = """
+select exists (
+    select from pg_locks where relation = ($1 || '.lease')::regclass and granted
+    and mode in ('RowExclusiveLock', 'ShareLock', 'ShareRowExclusiveLock'))
+"""
+
+
 def misplaced(held: dict[str, set[str]], table: str, wanted: str) -> dict[str, set[str]]:
     """What a verb that waits for this row of this table has, and should have taken later."""
-    after_it = {name: held.get(name, set()) for name in TABLES[TABLES.index(table) + 1 :]}
-    same = {job_id for job_id in held.get(table, ()) if job_id > wanted}
-    return {name: ids for name, ids in {**after_it, table: same}.items() if ids}
+    after_it = {name: held.get(name, set()) for name in ORDER[ORDER.index(table) + 1 :]}
+    same = {name for name in held.get(table, ()) if name > wanted}
+    return {name: names for name, names in {**after_it, table: same}.items() if names}

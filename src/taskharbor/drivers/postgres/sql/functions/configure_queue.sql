@@ -9,7 +9,7 @@ declare
     v_is_counted boolean := exists (select from queue_settings r where r.queue = p_queue and r.max_running is not null);
 begin
     if p_max_running is not null and not v_is_counted then
-        lock table lease in share mode;  -- claims that did not know of the limit are over
+        lock table lease in share row exclusive mode;  -- claims that did not know of the limit are over
     end if;
     insert into queue_settings values (
         p_queue, p_settings, p_paused, p_max_running, p_enqueue_count, p_enqueue_us, p_execute_count, p_execute_us,
@@ -25,8 +25,12 @@ begin
         select s.queue, s.id, s.ends_at
         from (select distinct u.id from lease h cross join unnest(h.ids) as u(id) where p_queue = '*' or h.queue = p_queue) i
         cross join lateral (select * from job_state k where k.id = i.id and k.state = 3 offset 0) s
-        on conflict (queue, id) do update set expires_at = excluded.expires_at;
+        -- Another limit may count them already. Such a place is not waited for: who has it may wait for the table of leases.
+        where not exists (select from slot k where k.queue = s.queue and k.id = s.id);
     elsif p_max_running is null and v_is_counted then
+        perform from (select k.id from slot k order by k.id) t  -- in the order of locks: the jobs, then their places
+        cross join lateral (select from job_state k where k.id = t.id for update offset 0) s;
+        perform from slot k order by k.id for update;
         delete from slot s where not exists (
             select from queue_settings r where r.max_running is not null and r.queue in (s.queue, '*'));
     end if;

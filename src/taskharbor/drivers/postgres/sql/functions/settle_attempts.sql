@@ -143,9 +143,6 @@ begin
     into o_done, o_states, o_versions, o_merged, v_children, v_gone
     from settle_others(o_at, v_until, v_ids, v_left, p_leases, p_tokens, p_workers, p_marks, p_results, p_others, v_has_settings,
                        v_key_ids, v_key_rows, v_nexts) r;
-    if v_children is not null then
-        o_counted := count_children(v_children, v_gone);
-    end if;
     if v_acked is not null then
         o_done := o_done || v_places;
         o_states := o_states || array_fill(4::smallint, array[cardinality(v_places)]);
@@ -153,5 +150,8 @@ begin
     end if;
     if not v_sweeps and cardinality(o_done) > 0 then
         perform drop_hints(p_leases, p_tokens, o_done);
+    end if;
+    if v_children is not null then  -- after the hints: who waits for the table of leases holds no stripe
+        o_counted := count_children(v_children, v_gone);
     end if;
 end $$;

@@ -30,7 +30,10 @@ begin
         select s.id from unnest(p_ids) with ordinality as i(id, ord)
         cross join lateral (select k.root from family k where k.id = i.id offset 0) f
         cross join lateral (
-            select k.id from job_state k where k.id = i.id and k.state = 3 and k.link_flags = 32 for update skip locked offset 0) s
+            select k.id from job_state k where k.id = i.id and k.state = 3 and k.link_flags = 32
+              and (not exists (select from slot q where q.queue = k.queue and q.id = k.id)
+                   or (select true from slot q where q.queue = k.queue and q.id = k.id for update skip locked))
+            for update skip locked offset 0) s
         where f.root = any (v_roots) and i.ord <> all (p_done) and i.ord <> all (v_others));
     o_at := coalesce(p_now, p_at, clock_timestamp());
     with u as (

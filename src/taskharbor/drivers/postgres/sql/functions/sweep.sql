@@ -79,6 +79,7 @@ begin
           and (k.key is null or (select true from job_key q where q.queue = k.queue and q.key = k.key for update skip locked))
           and (not exists (select from slot q where q.queue = k.queue and q.id = k.id)
                or (select true from slot q where q.queue = k.queue and q.id = k.id for update skip locked))
+          and (k.link_flags & 2 = 0 and k.key is null or has_idempotency(k.id, k.queue, k.key))
         for update skip locked offset 0) l on true;
     v_rest := v_rest || v_some.rest;
     if cardinality(v_rest) > 0 then
