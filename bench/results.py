@@ -33,10 +33,12 @@ ORDER = (
     "Defaults beside nothing claimed ahead",
     "Pick-up by a worker of many queues",
     "An idle worker",
+    "Postgres: idle workers",
     "Metrics: cost of a no-op drain",
     "Slots kept busy: jobs of 3 s",
     "Second runs for stragglers",
-    # when something dies
+    # when something dies, or callers mean harm
+    "A server under hostile callers",
     "The job of a killed worker",
     "Callbacks while workers are killed",
     "Callbacks while workers are killed, other queues",

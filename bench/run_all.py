@@ -44,6 +44,8 @@ RUNS = (
     Run("floor-sqlite", 1, "bench_sqlite_floor.py"),
     Run("worker", 1, "bench_worker.py"),
     Run("idle", 3, "bench_idle.py"),
+    Run("idle-workers", 11, "bench_idle_workers.py"),
+    Run("hostile", 2, "bench_hostile.py"),
     Run("metrics", 3, "bench_metrics.py"),
     Run("connection", 1, "bench_redis_connection.py"),
     Run("dashboard", 6, "bench_dashboard.py"),
