@@ -1,7 +1,6 @@
 """The whole kit on a real cluster of three primaries: queues spread over the slots."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 
 import pytest
 
@@ -9,13 +8,6 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.loading import connect
 from taskharbor.testing.servers import fresh_cluster_url
 from tests.contract.losses import from_cluster
-from tests.contract.tables import later_rows_are_more
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every row runs on one server in `make test`; the cluster runs the same scripts."""
-    kit = Path(__file__).parent / "test_conformance.py"
-    later_rows_are_more(items, lambda item: "cluster" if item.path == kit else "")
 
 
 @pytest.fixture
