@@ -17,7 +17,7 @@ from taskharbor.errors import DriverUnavailable, LeaseLost
 from taskharbor.model.job import JobRecord, Lease, NewJob
 from taskharbor.model.settlement import Ack, Fail, Retry
 from taskharbor.model.state import JobState
-from taskharbor.testing.conformance.kit import QUEUE, claim, new_jobs
+from taskharbor.testing.conformance.kit import QUEUE, claim
 from taskharbor.testing.conformance.relatives import after, bound, children, group
 from tests.integration.postgres.test_deadlocks import deadlocks
 
@@ -103,20 +103,6 @@ async def test_children_take_the_statement_of_plain_jobs(
         last.id
     ]  # the rest of the claim is filled with what was released
     assert await states(driver, root) == [JobState.COMPLETED]
-
-
-async def test_plain_jobs_take_the_same_statement_as_ever(
-    driver: PostgresDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = group()
-    await driver.enqueue([root, *children(root, 1)])
-    await driver.settle([Ack(job.lease) for job in await taken(driver, 1)])
-    await driver.enqueue(new_jobs(20))
-    asked = Counted(driver, monkeypatch)
-    answer = await driver.exchange([Ack(job.lease) for job in await taken(driver, 10)], claim(limit=10))
-
-    assert len(answer.claimed) == 10
-    assert asked.take() == ["exchange", "exchange"]
 
 
 async def test_a_child_has_a_row_in_no_table_of_families(driver: PostgresDriver, database_url: str) -> None:
