@@ -38,7 +38,7 @@ from taskharbor.testing.servers.postgres import migrate_blocking
 Numbers = dict[str, float]
 STORES = ("sqlite", "postgres", "redis", "cluster", "http")
 COUNTING = {"shared_preload_libraries": "pg_stat_statements", "pg_stat_statements.track": "none"}
-"""Counts nothing until it is told to."""
+"""Counts nothing until a role asks for it."""
 
 
 class Servers:
@@ -79,12 +79,12 @@ class Servers:
             yield
             return
         own = self.server(store).url
-        _tell(own, "create extension if not exists pg_stat_statements")
-        _tell(own, "alter role postgres set pg_stat_statements.track = 'all'")
+        _run_statement(own, "create extension if not exists pg_stat_statements")
+        _run_statement(own, "alter role postgres set pg_stat_statements.track = 'all'")
         try:
             yield
         finally:
-            _tell(own, "alter role postgres reset pg_stat_statements.track")
+            _run_statement(own, "alter role postgres reset pg_stat_statements.track")
 
     def server(self, store: str) -> Any:
         if store not in self._there:
@@ -97,7 +97,7 @@ class Servers:
         return self._there[store]
 
 
-def _tell(url: str, statement: str) -> None:
+def _run_statement(url: str, statement: str) -> None:
     import psycopg
 
     with psycopg.connect(url, autocommit=True) as connection:
