@@ -64,12 +64,13 @@ coverage: env  ## Measure the branch coverage of model, drivers and worker; fail
 mutants: env  ## Change one operator at a time and count what no test notices (ARGS='--only retry')
 	@$(python) tools/mutants.py $(ARGS)
 
-check: env  ## Check format, lint, types and import direction
+check: env  ## Check format, lint, types, import direction, and with Node the scripts
 	@$(python) -m ruff format --check
 	@$(python) -m ruff check
 	@$(python) -m mypy
 	@.venv/bin/basedpyright --level error
 	@.venv/bin/lint-imports --no-logo
+	@$(python) tools/check_scripts.py --where-possible
 
 fix: env  ## Format, repair what the linter can repair, write what follows from other files
 	@$(python) tools/list_tests.py
