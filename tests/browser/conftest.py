@@ -71,9 +71,8 @@ class Pages:
     def __call__(self, url: str, *, width: int = 1440, theme: str = "light", **options: Any) -> Any:
         """A page in a context of its own, at that address."""
         size = {"width": width, "height": 900}
-        context = self.browser.new_context(
-            viewport=size, color_scheme=theme, timezone_id="UTC", locale="en-US", **options
-        )
+        usual = {"timezone_id": "UTC", "locale": "en-US"}
+        context = self.browser.new_context(viewport=size, color_scheme=theme, **usual | options)
         context.grant_permissions(["clipboard-read", "clipboard-write"])
         context.set_default_timeout(_SLOW_MS)
         self.contexts.append(context)

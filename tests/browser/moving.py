@@ -36,10 +36,10 @@ async def put(driver: Driver, queue: str, count: int) -> None:
     await driver.enqueue([NewJob(id=one, type="ping", queue=queue, payload=b"{}") for one in ids])
 
 
-async def put_seen(store: str) -> None:
+async def put_seen(store: str, queue: str = SEEN) -> None:
     """The jobs that a list of the newest ones shows before it all begins."""
     async with connect(store) as driver:
-        await put(driver, SEEN, ROWS)
+        await put(driver, queue, ROWS)
 
 
 async def progress(driver: Driver, jobs: list[JobRecord], turn: int) -> None:

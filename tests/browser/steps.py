@@ -36,8 +36,8 @@ def forget(pages, *statuses):
     pages.trouble[:] = [text for text in pages.trouble if not any(status in text for status in statuses)]
 
 
-def sign_in(pages, token_server, role):
-    page = pages(token_server.url)
+def sign_in(pages, token_server, role, **options):
+    page = pages(token_server.url, **options)
     page.get_by_label("Token").fill(token_server.tokens[role])
     page.keyboard.press("Enter")
     page.wait_for_selector(".rail", state="attached")

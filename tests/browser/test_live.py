@@ -1,17 +1,24 @@
 """Live updates: new jobs wait to be asked for, a lost stream is announced and mended, viewers agree."""
 
+import asyncio
 import json
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from playwright.sync_api import expect
 
 from taskharbor.harbor import Harbor
 from taskharbor.testing import SimulatedClock
+from taskharbor.testing.http_server import HttpServer
 from taskharbor.web.app import create_app
 from taskharbor.web.config import ServerConfig
+from tests.browser.moving import ROWS, SEEN, put_seen
 from tests.browser.steps import calm, command, toast
 from tests.integration.http.api import served
+
+_thread = ThreadPoolExecutor(1)
+"""That of the tests has a loop of playwright that runs."""
 
 AWAY = {
     "type": "urn:taskharbor:problem:store-unavailable",
@@ -126,6 +133,29 @@ def test_a_lost_stream_is_announced_and_mended(pages, server):
 
     expect(page.locator(".live")).to_have_text("Live")
     expect(page.locator(".banner")).to_have_count(0)
+    pages.trouble.clear()  # the browser reports every refused connection
+
+
+@pytest.mark.more("a server is killed and started again")
+def test_a_server_that_was_killed_is_found_again(pages, tmp_path):
+    store = f"sqlite:///{tmp_path}/jobs.db"
+    _thread.submit(asyncio.run, put_seen(store)).result()
+    with HttpServer(store) as server:
+        page = pages(f"{server.url}/ui/")
+        calm(page)
+        expect(page.locator("#queues tbody tr")).to_have_count(1)
+
+        server.kill()
+        expect(page.locator(".banner").first).to_contain_text("The live stream was lost")
+        expect(page.locator(".live")).to_contain_text("Not live")
+        expect(page.locator("#queues tbody tr", has_text=SEEN)).to_contain_text(str(ROWS))
+        _thread.submit(asyncio.run, put_seen(store, "later")).result()
+        server.start()
+
+        expect(page.locator(".live")).to_have_text("Live")
+        expect(page.locator(".banner")).to_have_count(0)
+        expect(page.locator("#queues tbody tr", has_text="later")).to_contain_text(str(ROWS))
+        page.close()
     pages.trouble.clear()  # the browser reports every refused connection
 
 

@@ -1,8 +1,10 @@
 """Each role and each button of each page: drawn for those who may press it, refused to all others."""
 
 import asyncio
+from contextlib import contextmanager
 
 import pytest
+from playwright.sync_api import expect
 
 from taskharbor.drivers.wire import Role
 from taskharbor.harbor import Harbor
@@ -95,17 +97,29 @@ LABELS = """() => [...document.querySelectorAll("main button, main input[type=ch
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory):
-    """A server that asks for tokens, on a store with everything that a page can act on; and its jobs."""
+def stored(tmp_path_factory):
+    """The folder of a store with everything that a page can act on, its jobs, and tokens."""
     folder = tmp_path_factory.mktemp("matrix")
-    store = f"sqlite:///{folder}/jobs.db"
-    ids = asyncio.run(filled.fill(store))
-    asyncio.run(observed.fill(store))
+    ids = asyncio.run(filled.fill(f"sqlite:///{folder}/jobs.db"))
+    asyncio.run(observed.fill(f"sqlite:///{folder}/jobs.db"))
     file = token_file(folder)
     tokens: dict[str, str] = {role: make_token(file, role) for role in MAY}
-    app = create_app(Harbor(store), ServerConfig(any_type=True, tokens=folder / "tokens.json"))
-    with served(app) as port:
-        yield TokenServer(f"http://127.0.0.1:{port}/ui/", tokens), ids
+    return folder, ids, tokens
+
+
+@contextmanager
+def asking(folder, tokens, ui="on"):
+    """A server that asks for these tokens."""
+    config = ServerConfig(any_type=True, tokens=folder / "tokens.json", ui=ui)
+    with served(create_app(Harbor(f"sqlite:///{folder}/jobs.db"), config)) as port:
+        yield TokenServer(f"http://127.0.0.1:{port}/ui/", tokens)
+
+
+@pytest.fixture(scope="module")
+def guarded(stored):
+    folder, ids, tokens = stored
+    with asking(folder, tokens) as server:
+        yield server, ids
 
 
 def signed_in(pages, server, role):
@@ -161,3 +175,21 @@ def test_what_a_role_may_do_is_drawn_and_the_rest_is_refused(pages, guarded, rol
     assert answers == [[what, method, path, what not in MAY[role]] for what, method, path, _ in REQUESTS]
     page.close()  # the stream of one who may not look is refused again after seconds
     pages.trouble.clear()
+
+
+@pytest.mark.more("walks through every page")
+def test_read_only_pages_offer_and_change_nothing(pages, stored):
+    folder, ids, tokens = stored
+    with asking(folder, tokens, "read-only") as server:
+        page = signed_in(pages, server, "admin")
+        calm(page)
+        expect(page.locator(".banner.plain")).to_contain_text("this server's pages are read-only")
+
+        for place, known in BUTTONS.items():
+            labels = labels_at(page, place.format(**ids), is_reader=True)
+            assert (place, drawn(labels, known)) == (place, set())
+        answers = page.evaluate(SEND, REQUESTS)
+        page.close()
+    pages.trouble.clear()  # what was refused
+
+    assert answers == [[what, method, path, True] for what, method, path, _ in REQUESTS]
