@@ -282,7 +282,7 @@ class _World:
         return Ack(job.lease) if is_over else Park(job.lease, (child.id,))
 
     async def _note_again(self, driver: Driver, job: JobRecord, name: str) -> None:
-        """A handler that repeats a step is told what the first run came to."""
+        """A handler that repeats a step gets what its first run came to."""
         [answer] = await driver.note([Note(name, b"again", lease=job.lease)], now=self.now)
         if isinstance(answer, Noted) and answer.data != self._known.notes.get((job.id, name)):
             self.blame("F7", f"note {name} of {job.id} was written over")
