@@ -327,7 +327,7 @@ class JobOut(JobDetails, frozen=True, kw_only=True):
     """Its trace, where `--trace-url` says."""
 
 
-class FailedJob(ListedJob, frozen=True, kw_only=True):
+class CauseJob(ListedJob, frozen=True, kw_only=True):
     """A job of a cause."""
 
     message: str
@@ -378,7 +378,7 @@ class FailuresOut(View, frozen=True, kw_only=True):
 class CauseOut(FailureOut, frozen=True, kw_only=True):
     """A cause with its newest jobs."""
 
-    jobs: list[FailedJob]
+    jobs: list[CauseJob]
     outlook: str
     """What becomes of its jobs."""
     common: list[InCommon]

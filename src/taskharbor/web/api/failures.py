@@ -17,7 +17,7 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.search import RETRYING, parse_search
 from taskharbor.model.state import JobState
 from taskharbor.views import instant_text, listed_job, payload_value
-from taskharbor.web.api.answers import CauseOut, CountOut, FailedJob, FailureOut, FailuresOut
+from taskharbor.web.api.answers import CauseJob, CauseOut, CountOut, FailureOut, FailuresOut
 from taskharbor.web.api.schemas import FailuresQuery, SnoozeIn
 from taskharbor.web.audit_book import SettingChange
 from taskharbor.web.endpoint import Operation
@@ -120,9 +120,9 @@ async def _outlook(request: Request, failing: FailingCause, dead: CountOut) -> s
     return outlook_sentence(row.retried + row.dead, dead, retrying, next_s)
 
 
-def _failed_job(job: JobRecord) -> FailedJob:
+def _failed_job(job: JobRecord) -> CauseJob:
     listed = listed_job(job)
-    return FailedJob(**msgspec.structs.asdict(listed), message=marked_message(job.last_error or ""))
+    return CauseJob(**msgspec.structs.asdict(listed), message=marked_message(job.last_error or ""))
 
 
 async def _walked(request: Request, text: str, limit: int) -> list[JobRecord]:
