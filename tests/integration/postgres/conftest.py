@@ -1,7 +1,9 @@
 """A fresh store on a real Postgres, as a URL and as an open driver."""
 
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
+import asyncpg
 import pytest
 
 from taskharbor.drivers.postgres import PostgresDriver
@@ -23,6 +25,15 @@ def database_url(store_url: str) -> str:
 async def driver(store_url: str) -> AsyncIterator[PostgresDriver]:
     async with PostgresDriver.from_url(store_url) as driver:
         yield driver
+
+
+@pytest.fixture
+async def session(driver: PostgresDriver, database_url: str) -> AsyncIterator[Any]:
+    """A connection of somebody else's, who may lock rows."""
+    connection = await asyncpg.connect(database_url)
+    await connection.execute(f"set search_path = {driver.address.identifier}")
+    yield connection
+    await connection.close()
 
 
 @pytest.fixture

@@ -1,10 +1,9 @@
 """Jobs with more bonds than a parent: acks and releases in the usual case take one statement."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
-import asyncpg
 import pytest
 from msgspec.structs import replace
 
@@ -29,15 +28,6 @@ DONE, READY, RUNNING, WAITS, SKIPPED = (
     JobState.BLOCKED,
     JobState.CANCELLED,
 )
-
-
-@pytest.fixture
-async def session(driver: PostgresDriver, database_url: str) -> AsyncIterator[Any]:
-    """A connection of somebody else's, who may lock rows."""
-    connection = await asyncpg.connect(database_url)
-    await connection.execute(f"set search_path = {driver.address.identifier}")
-    yield connection
-    await connection.close()
 
 
 def chain(parent: NewJob, length: int) -> list[NewJob]:
