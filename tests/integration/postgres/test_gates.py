@@ -12,7 +12,9 @@ import pytest
 from taskharbor.drivers.messages import CancelResult, Extended, Settled
 from taskharbor.drivers.postgres import PostgresDriver
 from taskharbor.drivers.postgres.schema import FUNCTIONS, filled
+from taskharbor.errors import LeaseLost
 from taskharbor.model.job import Progress
+from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import EVERY_QUEUE, QueueSettings
 from taskharbor.model.settlement import Ack, Fail, Settlement
 from taskharbor.model.state import JobState
@@ -191,3 +193,97 @@ async def test_an_expired_lease_in_other_hands_counts_as_running(
 
     assert none == []
     assert len((await driver.reserve(claim(limit=6, lease_for=HOUR))).jobs) == 2
+
+
+@pytest.mark.parametrize("sets", [1, None])
+async def test_limits_of_harbor_and_queue_change_one_after_the_other(
+    driver: PostgresDriver, database_url: str, sets: int | None
+) -> None:
+    """Both decide which running jobs are counted, and the second would not see what the first is about."""
+    await driver.configure_queue(
+        QueueSettings(queue=EVERY_QUEUE, max_running=9, execute_rate=RateLimit(9, HOUR))
+    )
+    await driver.configure_queue(QueueSettings(queue=QUEUE, max_running=1 if sets is None else None))
+    await driver.enqueue(new_jobs(2))
+    await driver.reserve(claim(limit=1, lease_for=HOUR))
+    async with driver.another() as second, long_transaction(database_url) as holder:
+        await holder.execute(f"select from {driver.address.identifier}.rate_usage for update")
+        lift = QueueSettings(queue=EVERY_QUEUE, max_running=None, execute_rate=None)
+        lifting = asyncio.create_task(driver.configure_queue(lift))
+        await someone_waits(holder)  # with the places of the harbor gone, and not yet committed
+        setting = asyncio.create_task(second.configure_queue(QueueSettings(queue=QUEUE, max_running=sets)))
+        await asyncio.wait([setting], timeout=0.5)
+        await holder.execute("rollback")
+        await asyncio.gather(lifting, setting)
+
+        assert await places(driver, holder) == (0 if sets is None else 1)
+        assert len((await driver.reserve(claim(limit=1, lease_for=HOUR))).jobs) == (1 if sets is None else 0)
+
+
+async def test_lifting_a_limit_locks_only_the_jobs_that_nothing_counts_any_more(
+    driver: PostgresDriver, database_url: str
+) -> None:
+    for queue in ("here", "there"):
+        await driver.configure_queue(QueueSettings(queue=queue, max_running=5))
+        await driver.enqueue(new_jobs(1, queue=queue))
+    await driver.reserve(claim(queues=["here", "there"], limit=2, lease_for=HOUR))
+    async with long_transaction(database_url) as holder:
+        rows = f"select from {driver.address.identifier}.job_state where queue = 'there'"
+        assert len(await holder.fetch(f"{rows} for update")) == 1
+        async with asyncio.timeout(SLOW):
+            await driver.configure_queue(QueueSettings(queue="here", max_running=None))
+
+        assert await places(driver, holder) == 1
+
+
+async def test_a_sweep_waits_for_the_table_of_leases_with_no_hint_in_hand(
+    driver: PostgresDriver, database_url: str
+) -> None:
+    """An ack that has the table would wait for that hint, and who sets a limit waits for both."""
+    await driver.enqueue(new_jobs(1))
+    await driver.reserve(claim(limit=1, lease_for=timedelta(milliseconds=1)))
+    await asyncio.sleep(0.01)
+    hints = f"select from {driver.address.identifier}.lease"
+    async with long_transaction(database_url) as holder, long_transaction(database_url) as watcher:
+        await holder.execute(f"lock table {driver.address.identifier}.lease in share row exclusive mode")
+        sweeping = asyncio.create_task(driver.reclaim(10))
+        await someone_waits(holder)
+        free = await watcher.fetch(f"{hints} for update skip locked")
+        await watcher.execute("rollback")
+        await holder.execute("rollback")
+        swept = await sweeping
+
+    assert len(free) == 1
+    assert len(swept) == 1
+
+
+async def test_a_heartbeat_of_a_lost_lease_waits_for_nothing(
+    driver: PostgresDriver, database_url: str
+) -> None:
+    await driver.configure_queue(QueueSettings(queue=QUEUE, max_running=5))
+    await driver.enqueue(new_jobs(1))
+    [lost] = (await driver.reserve(claim(limit=1, lease_for=timedelta(milliseconds=1)))).jobs
+    await asyncio.sleep(0.01)
+    assert len((await driver.reserve(claim(limit=1, lease_for=HOUR))).jobs) == 1
+    async with long_transaction(database_url) as holder:
+        rows = f"select from {driver.address.identifier}.slot for update"
+        assert len(await holder.fetch(rows)) == 1
+        async with asyncio.timeout(SLOW):
+            [beat] = await driver.extend_leases([lost.lease], HOUR)
+
+    assert isinstance(beat, LeaseLost)
+
+
+@asynccontextmanager
+async def long_transaction(database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(database_url)
+    try:
+        await connection.execute("begin")
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def places(driver: PostgresDriver, session: asyncpg.Connection) -> int:
+    """How many running jobs are counted."""
+    return int(await session.fetchval(f"select count(*) from {driver.address.identifier}.slot"))

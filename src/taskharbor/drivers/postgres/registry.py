@@ -21,7 +21,7 @@ from taskharbor.model.presence import (
     ranked,
     reported,
 )
-from taskharbor.model.queue import QueueRules, QueueSettings, rules_of
+from taskharbor.model.queue import EVERY_QUEUE, QueueRules, QueueSettings, rules_of
 from taskharbor.model.schedule import Schedule, StoredSchedule, stored
 
 _settings = msgspec.json.Decoder(QueueSettings)
@@ -36,8 +36,10 @@ class Registry(Handle):
 
     async def do_configure_queue(self, settings: QueueSettings, now: datetime | None) -> QueueRules:
         async def step(connection: Any) -> QueueRules:
+            # One change after the other: limits of the harbor and of a queue count the same jobs.
+            await connection.execute(self._sql["lock"], "rule", EVERY_QUEUE, None)
             # Settings change while no claim and no enqueue counts by them.
-            for kind in ("rule", "claim", "enqueue"):
+            for kind in ("claim", "enqueue"):
                 await connection.execute(self._sql["lock"], kind, settings.queue, None)
             before = await connection.fetchval(self._sql["settings"], settings.queue)
             merged = settings.on_top_of(None if before is None else _settings.decode(before))

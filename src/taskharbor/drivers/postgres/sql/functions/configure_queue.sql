@@ -1,4 +1,4 @@
--- configure_queue: store the settings of a queue, or of the harbor under '*'. The caller has the locks of that name.
+-- configure_queue: store the settings of a queue, or of the harbor under '*'. The caller has the locks of that name, and that of all settings.
 create or replace function {schema}.configure_queue(
     p_queue text, p_settings json, p_paused boolean, p_max_running integer, p_enqueue_count integer, p_enqueue_us bigint,
     p_execute_count integer, p_execute_us bigint, p_fail_queue text, p_has_retention boolean, p_keep_completed bigint,
@@ -7,6 +7,7 @@ returns void
 language plpgsql set search_path = {schema}, pg_temp {plan} as $$
 declare
     v_is_counted boolean := exists (select from queue_settings r where r.queue = p_queue and r.max_running is not null);
+    v_freed text[];  -- queues whose jobs no limit counts any more
 begin
     if p_max_running is not null and not v_is_counted then
         lock table lease in share row exclusive mode;  -- claims that did not know of the limit are over
@@ -28,11 +29,13 @@ begin
         -- Another limit may count them already. Such a place is not waited for: who has it may wait for the table of leases.
         where not exists (select from slot k where k.queue = s.queue and k.id = s.id);
     elsif p_max_running is null and v_is_counted then
-        perform from (select k.id from slot k order by k.id) t  -- in the order of locks: the jobs, then their places
+        v_freed := array(
+            select distinct s.queue from slot s where not exists (
+                select from queue_settings r where r.max_running is not null and r.queue in (s.queue, '*')));
+        perform from (select k.id from slot k where k.queue = any (v_freed) order by k.id) t  -- in the order of locks: the jobs, then their places
         cross join lateral (select from job_state k where k.id = t.id for update offset 0) s;
-        perform from slot k order by k.id for update;
-        delete from slot s where not exists (
-            select from queue_settings r where r.max_running is not null and r.queue in (s.queue, '*'));
+        perform from slot k where k.queue = any (v_freed) order by k.id for update;
+        delete from slot s where s.queue = any (v_freed);
     end if;
     -- A budget that is unset remembers nothing; a gate that may have opened wakes the workers that wait behind it.
     delete from rate_usage u where u.name = p_queue

@@ -22,7 +22,8 @@ begin
         order by i.ord);
     if v_is_counted then
         perform from unnest(p_ids) as i(id)
-        cross join lateral (select k.queue from job_state k where k.id = i.id offset 0) s
+        cross join lateral (
+            select k.queue from job_state k where k.id = i.id and k.state = 3 and k.token = any (p_tokens) offset 0) s
         cross join lateral (select from slot k where k.queue = s.queue and k.id = i.id for update offset 0) t;
     end if;
     v_now := coalesce(p_now, clock_timestamp());

@@ -1,5 +1,5 @@
 -- sweep: look at the hints that are due in these queues (null: in all), oldest first, and end up to p_limit leases that
--- have run out, as `reclaim_one` in drivers/lifecycle.py. Jobs that still run get a later hint. Waits for nothing: what somebody else has locked keeps its hint.
+-- have run out, as `reclaim_one` in drivers/lifecycle.py. Jobs that still run get a later hint. Waits for the table of leases only: what somebody else has locked keeps its hint.
 --   One row per job, o_ord by the end of its lease: o_result 1 ready again, 2 merged, 5 failed, 6 cancelled; 8: the caller must reclaim it, because copies,
 --   a family or a failure job take part; 9: it was dropped, because its row in `job` is lost.
 create or replace function {schema}.sweep(p_now timestamptz, p_queues text[], p_limit integer)
@@ -21,6 +21,7 @@ begin
             select (select min(h.queue) from lease h where h.queue > q.name) from q where q.name is not null)
         select array_agg(q.name) into v_queues from q where q.name is not null;
     end if;
+    lock table lease in row exclusive mode;  -- before its rows: who waits for them has the table, and keeps who sets a limit waiting
     -- More hints than leases, because a heartbeat leaves the hint where it was; but no more than 2,000 jobs in one go.
     v_rows := array(
         select h.row from (
