@@ -13,6 +13,7 @@ from enum import StrEnum
 
 import msgspec
 
+from taskharbor.client.family import Sees, sees_all
 from taskharbor.client.why_family import (
     NO_RELATIVES,
     Relatives,
@@ -91,12 +92,17 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def look_into(
-    driver: Driver, job_id: str, *, now: datetime | None = None, known: Sequence[QueueInfo] = ()
+    driver: Driver,
+    job_id: str,
+    *,
+    now: datetime | None = None,
+    known: Sequence[QueueInfo] = (),
+    sees: Sees = sees_all,
 ) -> Why:
     """Ask the store about a job and its surroundings, and say why it is where it is.
 
     `known` are its queues as they were a moment ago: counting is dear where many jobs are. The store is asked
-    when the job's queue is not among them.
+    when the job's queue is not among them. `sees` says which relatives of the job the caller may know.
 
     Raises:
         JobNotFound: there is no such job.
@@ -108,7 +114,8 @@ async def look_into(
     if not job.state.is_waiting:
         return why(Situation(job=job, now=at))
     if has_family_cause(job):
-        return why(Situation(job=job, now=at, relatives=await look_at_relatives(driver, job, now, known)))
+        relatives = await look_at_relatives(driver, job, now, known, sees)
+        return why(Situation(job=job, now=at, relatives=relatives))
     is_known = any(info.queue == job.queue for info in known)
     queues = {info.queue: info for info in (known if is_known else await driver.queues(now=now))}
     harbor = queues.pop(EVERY_QUEUE, None)

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from taskharbor.client.family import Sees, sees_all
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Query, QueueInfo
 from taskharbor.model.duration import shown
@@ -32,6 +33,8 @@ class Relatives(msgspec.Struct, frozen=True):
     children: Sequence[JobRecord] = ()
     paused: Collection[str] = ()
     """Queues that hand out nothing; `*` is the whole harbor."""
+    sees: Sees = sees_all
+    """Which of them the caller may see: the others are only counted."""
 
 
 NO_RELATIVES = Relatives()
@@ -51,7 +54,11 @@ def has_family_cause(job: JobRecord) -> bool:
 
 
 async def look_at_relatives(
-    driver: Driver, job: JobRecord, now: datetime | None, known: Sequence[QueueInfo] = ()
+    driver: Driver,
+    job: JobRecord,
+    now: datetime | None,
+    known: Sequence[QueueInfo] = (),
+    sees: Sees = sees_all,
 ) -> Relatives:
     """The jobs that are waited for, and whether a pause holds those back that are named and ready.
 
@@ -66,7 +73,7 @@ async def look_at_relatives(
         children = (await driver.find(query, now=now)).jobs
     ready = {one.queue for one in (*after[:SHOWN], *children) if one.state is JobState.READY}
     infos = known if ready <= {info.queue for info in known} else await driver.queues(now=now)
-    return Relatives(after, children, {info.queue for info in infos if info.rules.paused})
+    return Relatives(after, children, {info.queue for info in infos if info.rules.paused}, sees)
 
 
 def family_cause(job: JobRecord, around: Relatives, now: datetime) -> FamilyCause:
@@ -88,7 +95,7 @@ def family_cause(job: JobRecord, around: Relatives, now: datetime) -> FamilyCaus
 def _parked(job: JobRecord, around: Relatives, now: datetime) -> FamilyCause:
     """Its handler waits for children, of which events are."""
     events = [child for child in around.children if child.type == EVENT_TYPE]
-    if events and len(events) == len(around.children):
+    if events and len(events) == len(around.children) and around.sees(events[0]):
         return _event(events[0], job.id, now)
     return FamilyCause(
         "children", f"its handler waits for children: {_named(around.children, around, now) or 'none'}"
@@ -118,7 +125,11 @@ def _children_text(job: JobRecord, around: Relatives, now: datetime) -> str:
 
 
 def _named(jobs: Sequence[JobRecord], around: Relatives, now: datetime) -> str:
-    names = [f"{node_name(job)} ({_situation(job, around.paused, now)})" for job in jobs[:SHOWN]]
+    shown_ones = jobs[:SHOWN]
+    seen = [job for job in shown_ones if around.sees(job)]
+    names = [f"{node_name(job)} ({_situation(job, around.paused, now)})" for job in seen]
+    if hidden := len(shown_ones) - len(seen):
+        names.append(f"{hidden} in queues that you may not see")
     return ", ".join(names) + (", …" if len(jobs) > SHOWN else "")
 
 

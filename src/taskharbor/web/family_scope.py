@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from taskharbor.client.family import Sees, sees_all
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.family_ends import report_ended
 from taskharbor.drivers.messages import Exchanged
@@ -26,6 +27,11 @@ from taskharbor.web.auth import Principal
 from taskharbor.web.problems import Problem
 
 _NO_MAKERS = "a job that makes jobs needs a token for all queues; nothing was stored"
+
+
+def seen_by(principal: Principal) -> Sees:
+    """Which jobs of a family a caller may know."""
+    return sees_all if principal.queues is None else lambda job: principal.may_use(job.queue)
 
 
 def refuse_makers(principal: Principal, jobs: Iterable[NewJob]) -> None:

@@ -16,6 +16,7 @@ from taskharbor.drivers.messages import MAX_PAGE, Claim, Query
 from taskharbor.errors import BrokenBond, JobNotFound
 from taskharbor.model.bonds import Bonds
 from taskharbor.model.job import JobRecord, NewJob
+from taskharbor.model.queue import QueueSettings
 from taskharbor.model.settlement import Ack, Fail, Park
 from taskharbor.model.workflow import WAIT_TYPE, placed_id
 from taskharbor.web.api import workflows as routes
@@ -612,6 +613,26 @@ async def test_a_graph_has_no_edges_from_jobs_of_another_queue(guarded: Guarded)
 
     assert graph["edges"] == [[flow["nodes"]["a"], flow["nodes"]["c"], "success"]]
     assert len(whole["edges"]) == 2
+
+
+async def test_why_a_job_waits_hides_what_it_waits_for_in_other_queues(guarded: Guarded) -> None:
+    api = guarded
+    theirs = {"name": "secret", "job": {"type": "t", "queue": "theirs"}}
+    last = {"name": "c", "job": {"type": "t"}, "after": ["a", "secret"]}
+    flow = await stored(api, {"name": "f", "queue": "mine", "nodes": [NODE, theirs, last]}, token=api.admin)
+    driver = await api.harbor.client.adriver()
+    await driver.configure_queue(QueueSettings(queue="theirs", paused=True))
+
+    async def why(job_id: str, token: str) -> str:
+        return str((await ask(api, f"/api/jobs/{job_id}/why", token=token))["text"])
+
+    whole = await why(flow["nodes"]["c"], api.admin)
+    assert whole == "waits for 2 of 2: a (ready), secret (ready; queue theirs is paused)"
+    own = await why(flow["nodes"]["c"], api.mine)
+    assert own == "waits for 2 of 2: a (ready), 1 in queues that you may not see"
+    above = await why(flow["id"], api.mine)
+    assert "secret" not in above
+    assert "theirs" not in above
 
 
 async def test_a_token_for_one_queue_retries_its_own_jobs_only(guarded: Guarded) -> None:

@@ -8,11 +8,9 @@ from msgspec.structs import replace
 
 from taskharbor.client.family import (
     LookBudget,
-    Sees,
     failed_below,
     from_here,
     run_again,
-    sees_all,
     stopping_preview,
 )
 from taskharbor.drivers.family_ends import report_ended
@@ -28,6 +26,7 @@ from taskharbor.web.api.answers import BulkOut
 from taskharbor.web.api.schemas import BulkIn
 from taskharbor.web.auth import AccessCheck
 from taskharbor.web.bulk import BulkAction
+from taskharbor.web.family_scope import seen_by
 from taskharbor.web.request import Request
 from taskharbor.web.sentences import stopping_sentence
 
@@ -53,7 +52,7 @@ class WorkflowChange:
         self._asked = asked
         self._access = AccessCheck(request)
         principal = request.principal
-        self._sees: Sees = sees_all if principal.queues is None else lambda job: principal.may_use(job.queue)
+        self._sees = seen_by(principal)
 
     async def remember_time(self) -> None:
         """What runs again or is stopped is looked for when the hold is over."""

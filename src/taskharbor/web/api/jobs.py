@@ -54,7 +54,7 @@ from taskharbor.web.api.schemas import (
 from taskharbor.web.audit_book import SettingChange
 from taskharbor.web.auth import AccessCheck
 from taskharbor.web.endpoint import Operation
-from taskharbor.web.family_scope import refuse_edit
+from taskharbor.web.family_scope import refuse_edit, seen_by
 from taskharbor.web.job_surroundings import surroundings
 from taskharbor.web.job_walk import JobWalk
 from taskharbor.web.paging import link_to_next
@@ -200,7 +200,8 @@ async def why(request: Request) -> Response:
     job = await job_of(request)
     known = (await request.service.board.look()).infos()
     driver = await request.service.driver()
-    return json_answer(why_view(await look_into(driver, job.id, now=request.service.now(), known=known)))
+    at, sees = request.service.now(), seen_by(request.principal)
+    return json_answer(why_view(await look_into(driver, job.id, now=at, known=known, sees=sees)))
 
 
 async def result(request: Request) -> Response:

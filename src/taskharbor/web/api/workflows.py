@@ -12,7 +12,6 @@ from taskharbor.client.family import (
     Sees,
     failed_below,
     retry_family,
-    sees_all,
     send_event,
     stopping_preview,
 )
@@ -45,6 +44,7 @@ from taskharbor.web.api.workflow_data import (
     workflow_out,
 )
 from taskharbor.web.endpoint import Operation
+from taskharbor.web.family_scope import seen_by
 from taskharbor.web.job_walk import JobWalk
 from taskharbor.web.paging import link_to_next, not_ours, sealed, unsealed
 from taskharbor.web.parsing import read_json
@@ -187,8 +187,7 @@ async def send(request: Request) -> Response:
 
 
 def _sees(request: Request) -> Sees:
-    principal = request.principal
-    return sees_all if principal.queues is None else lambda job: principal.may_use(job.queue)
+    return seen_by(request.principal)
 
 
 async def _optional(request: Request, kind: type[T]) -> T:
