@@ -176,7 +176,7 @@ def _on_store(
         if not makes:
             refuse_missing(address, harbor)
         driver = connect(address) if harbor is None else harbor.driver.another()
-        if any_schema and driver.migration_ledger() is not None:
+        if any_schema and (makes or _opens_old_schemas(driver)):
             open_it = driver.open_unmigrated
         elif looks:
             open_it = driver.open_to_look
@@ -185,6 +185,11 @@ def _on_store(
         return asyncio.run(_in_session(driver, open_it, harbor, out, partial(function, **given)))
 
     return _command(function, {**_STORE_FLAGS, **_OUTPUT_FLAGS}, run)
+
+
+def _opens_old_schemas(driver: Driver) -> bool:
+    """Whether it has an `open_unmigrated` of its own; that of the contract opens as usual, and may write."""
+    return type(driver).open_unmigrated is not Driver.open_unmigrated
 
 
 def chosen_store(out: Output, url: str | None, app: str | None) -> tuple[str, Harbor | None]:

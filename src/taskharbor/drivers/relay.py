@@ -85,7 +85,7 @@ class Relay(Carried):
         return Relay(self.inner.another())
 
     async def do_open(self) -> None:
-        await self.inner.open()
+        await (self.inner.open_to_look() if self.only_looks else self.inner.open())
         self.capabilities, self.max_payload = self.inner.capabilities, self.inner.max_payload
 
     async def do_close(self) -> None:

@@ -10,16 +10,19 @@ from collections.abc import Callable
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from taskharbor.cli.exit_codes import DONE, ERROR, NOT_ALLOWED, TIMED_OUT
 from taskharbor.cli.main import COMMANDS, run
 from taskharbor.drivers.loading import connect
+from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.drivers.migrations import Migration
+from taskharbor.drivers.relay import Relay
 from taskharbor.drivers.sqlite import schema
 from taskharbor.drivers.sqlite.schema import MIGRATIONS
-from taskharbor.errors import StoreRefused
+from taskharbor.errors import SchemaOutOfDate, StoreRefused
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NewJob
 from taskharbor.model.schedule import Schedule
@@ -224,3 +227,63 @@ async def test_a_handle_that_only_looks_changes_nothing(tmp_path: Path) -> None:
         assert (await driver.count())["mail"].ready == 1
         with pytest.raises(StoreRefused, match="opened to look only"):
             await driver.cancel([JOB])
+
+
+async def test_looking_through_a_driver_in_front_of_another_makes_no_store(tmp_path: Path) -> None:
+    relay = Relay(connect(f"sqlite:///{tmp_path / 'some.db'}"))
+
+    with pytest.raises(StoreRefused):
+        await relay.open_to_look()
+
+    assert pictured(tmp_path) == {}
+
+
+class Loft(MemoryDriver):
+    """A driver of another project: its store has an old schema, and no tables that say so."""
+
+    applied: ClassVar[list[str]] = []
+
+    @classmethod
+    def from_url(cls, url: str, **options: object) -> Loft:
+        return cls()
+
+    async def do_open(self) -> None:
+        if not self.applied:
+            raise SchemaOutOfDate("the loft is old", pending=("0001_nests",))
+        await super().do_open()
+
+    async def open_unmigrated(self) -> Loft:
+        await super().do_open()
+        self._is_open = True
+        return self
+
+    async def do_pending_migrations(self) -> list[str]:
+        return [] if self.applied else ["0001_nests"]
+
+    async def do_migrate(self) -> list[str]:
+        pending = await self.do_pending_migrations()
+        self.applied.extend(pending)
+        return pending
+
+
+def test_a_driver_of_another_project_is_migrated_from_an_old_schema(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Loft, "applied", [])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: [EntryPoint])
+
+    outcomes = [
+        run([*line.split(), "--url", "loft://"])
+        for line in ("jobs list", "migrate status", "migrate up", "migrate status")
+    ]
+
+    assert outcomes == [ERROR, ERROR, DONE, DONE]
+    assert "applied 0001_nests" in capsys.readouterr().out
+
+
+class EntryPoint:
+    name = "loft"
+
+    @staticmethod
+    def load() -> type[Loft]:
+        return Loft

@@ -96,10 +96,13 @@ async def test_a_read_only_database_is_refused(strict_server: PostgresServer) ->
         connection.execute("create database frozen")
         connection.execute("alter database frozen set default_transaction_read_only = on")
 
-    error = await refusal(strict_server.url.removesuffix("postgres") + "frozen")
+    url = strict_server.url.removesuffix("postgres") + "frozen"
+    error = await refusal(url)
 
     assert isinstance(error, StoreRefused)
     assert "read-only" in str(error)
+    with pytest.raises(StoreRefused, match="read-only"):  # what looks, as `doctor`, says the same as a worker
+        await connect(url).open_to_look()
 
 
 async def test_a_server_that_is_not_there_is_unavailable() -> None:

@@ -50,6 +50,7 @@ _OUR_SETTINGS = {
 }
 OUR_SESSION = "; ".join(f"set {name} = {value}" for name, value in _OUR_SETTINGS.items())
 THEIR_SESSION = "; ".join(f"reset {name}" for name in _OUR_SETTINGS)
+READ_ONLY = "set default_transaction_read_only = on"
 _BEGIN = "begin isolation level read committed"
 
 Step = Callable[[Any], Awaitable[_T]]

@@ -22,7 +22,7 @@ from taskharbor.drivers.postgres.address import Address, address_of
 from taskharbor.drivers.postgres.attempts import Attempts, ClaimSignals
 from taskharbor.drivers.postgres.blocking import Blocking
 from taskharbor.drivers.postgres.claim_start import ClaimStart
-from taskharbor.drivers.postgres.connections import Connections, connect
+from taskharbor.drivers.postgres.connections import READ_ONLY, Connections, connect
 from taskharbor.drivers.postgres.control import Control
 from taskharbor.drivers.postgres.families import stored_in
 from taskharbor.drivers.postgres.faults import FOREIGN, is_known_id, ours
@@ -94,6 +94,8 @@ class PostgresDriver(Attempts, Control, Queries, Registry, Logbook, Driver):
         connection = await self._first_connection()
         try:
             await self._check_server(connection)
+            if self.only_looks and not self.address.behind_pooler:  # behind one, each transaction says so
+                await connection.execute(READ_ONLY)
             if self._checks_schema:
                 applied = await schema.applied_names(connection, self.address)
                 schema.check(applied, await schema.function_names(connection, self.address), self.address)
@@ -114,7 +116,7 @@ class PostgresDriver(Attempts, Control, Queries, Registry, Logbook, Driver):
 
     async def _first_connection(self) -> Any:
         try:
-            return await connect(self.address, only_looks=self.only_looks)
+            return await connect(self.address)
         except (*FOREIGN, ValueError) as error:
             raise ours(error, writes=False) from error
 
@@ -124,7 +126,7 @@ class PostgresDriver(Attempts, Control, Queries, Registry, Logbook, Driver):
             raise StoreRefused(f"Postgres {version // 10000} is too old; 14 or newer is needed")
         if is_standby:
             raise StoreRefused("this server is a standby and takes no writes; connect to the primary")
-        if is_read_only and not self.only_looks:
+        if is_read_only:
             raise StoreRefused(
                 "this database is set read-only (default_transaction_read_only); jobs need writes"
             )
