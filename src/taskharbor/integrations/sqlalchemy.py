@@ -55,5 +55,6 @@ def _enqueue(client: Client, requests: tuple[JobRequest, ...]) -> None:
         else:
             await_only(client.aenqueue_many(requests))
     except Exception:  # noqa: BLE001 - whatever it is, the commit has happened
+        jobs = "1 job" if len(requests) == 1 else f"{len(requests)} jobs"
         types = ", ".join(sorted({request.type for request in requests}))
-        _log.exception("not enqueued after their commit: %d of %s", len(requests), types)
+        _log.exception("%s not enqueued after the commit, of task %s", jobs, types)

@@ -319,7 +319,7 @@ def test_a_store_that_fails_after_the_commit_is_logged(caplog: pytest.LogCapture
     [record] = [one for one in caplog.records if one.name == "taskharbor.integrations.sqlalchemy"]
     assert record.exc_info is not None
     assert isinstance(record.exc_info[1], DriverUnavailable)
-    assert "not enqueued after their commit: 1 of work" in record.message
+    assert "1 job not enqueued after the commit, of task work" in record.message
 
 
 async def test_what_can_never_be_enqueued_is_refused_at_once() -> None:

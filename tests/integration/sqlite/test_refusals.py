@@ -95,6 +95,16 @@ async def test_a_store_from_before_the_first_release_is_refused_in_one_sentence(
     assert content(path) == before
 
 
+async def test_a_handle_that_was_opened_to_migrate_enqueues_neither_way(tmp_path):
+    async with driver_on(tmp_path / "jobs.db"):
+        pass
+    async with await driver_on(tmp_path / "jobs.db").open_unmigrated() as driver:
+        with pytest.raises(StoreRefused, match="opened to migrate only"):
+            await driver.enqueue([new_job()])
+        with pytest.raises(StoreRefused, match="opened to migrate only"):
+            driver.enqueue_blocking([new_job()])
+
+
 async def test_a_read_only_folder_is_refused():
     with tempfile.TemporaryDirectory() as home:
         os.chmod(home, 0o555)

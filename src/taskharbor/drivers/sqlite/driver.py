@@ -195,13 +195,12 @@ class SqliteDriver(Control, Queries, Registry, Logbook, Driver):
         if tx is not None:
             at = now or self.clock.now()
             return _accepted(do_in(tx, lambda step: _enqueue(step, jobs), self._location, self._sql, at))
-        if self._writer is None:
-            raise DriverClosed
+        writer = self._opened_writer()
         if len(jobs) == 1 and is_plain(jobs[0]):
-            stored = self._writer.enqueue_one(jobs[0], now)
+            stored = writer.enqueue_one(jobs[0], now)
             if stored is not None:
                 return [stored]
-        return _accepted(self._writer.do_blocking(lambda step: _enqueue(step, jobs), now))
+        return _accepted(writer.do_blocking(lambda step: _enqueue(step, jobs), now))
 
     async def do_enqueue_in(self, jobs: Sequence[NewJob], tx: Any, now: datetime | None) -> list[Enqueued]:
         if not is_async(tx):
@@ -338,9 +337,12 @@ class SqliteDriver(Control, Queries, Registry, Logbook, Driver):
     # ------------------------------------------------------------------ one step
 
     async def _write(self, work: Callable[[Step], T], now: datetime | None) -> T:
+        return await self._opened_writer().do(work, now)
+
+    def _opened_writer(self) -> Writer:
         if self._writer is None:
             raise StoreRefused(f"{self._location.path} was opened to migrate only; open() it to use it")
-        return await self._writer.do(work, now)
+        return self._writer
 
     async def _read(self, look: Callable[[Step], T], now: datetime | None) -> T:
         if self._reader is None:
