@@ -70,7 +70,7 @@ check: env  ## Check format, lint, types, import direction, and with Node the sc
 	@$(python) -m mypy
 	@.venv/bin/basedpyright --level error
 	@.venv/bin/lint-imports --no-logo
-	@$(python) tools/check_scripts.py --where-possible
+	@$(python) tools/check_scripts.py
 
 fix: env  ## Format, repair what the linter can repair, write what follows from other files
 	@$(python) tools/list_tests.py

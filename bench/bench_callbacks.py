@@ -58,19 +58,20 @@ def ours(stores: list[str], size: Size) -> list[list[str]]:
     return lines
 
 
-def theirs(names: list[str], size: Size) -> list[list[str]]:
+def theirs(names: list[str], size: Size) -> tuple[list[list[str]], list[str]]:
+    """The rows, and the queues that could not be measured: what is recorded of those stays."""
     flow_peers.install(names)
-    lines = []
+    lines, failed = list[list[str]](), list[str]()
     for name in names:
         peer = flow_peers.Peer(name, CHILD_SECONDS)
         try:
             tally = asyncio.run(tried(peer, size))
         except AssertionError as error:
-            lines.append([name, *["–"] * (len(HEAD) - 2), f"failed: {error}"])
+            failed.append(name)
             print(f"{name}: failed: {error}", flush=True)
         else:
             lines.append(row(name, tally, size, peer.settings))
-    return lines
+    return lines, failed
 
 
 def main() -> None:
@@ -88,10 +89,13 @@ def main() -> None:
     options = parser.parse_args()
     is_ours = options.peers is None
     size = Size(runs=options.runs or (100 if is_ours else 10), children=options.children, seed=options.seed)
-    lines = ours(options.store, size) if is_ours else theirs(options.peers or list(flow_peers.PEERS), size)
-    if not options.only_print:
+    names = options.peers or list(flow_peers.PEERS)
+    lines, failed = (ours(options.store, size), []) if is_ours else theirs(names, size)
+    if lines and not options.only_print:
         title = "Callbacks while workers are killed" + ("" if is_ours else ", other queues")
         write_rows(title, SETTINGS, HEAD, lines)
+    if failed:
+        sys.exit(f"not measured: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -32,17 +32,24 @@ Section = tuple[str, str]
 """The text over a table, and the table."""
 
 
+def found_browser() -> tuple[str, dict[str, str]]:
+    """Without one there is nothing to measure, and what was recorded stays."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from tools import browser as browsers
+
+    found = browsers.find()
+    if found is None:
+        raise SystemExit(browsers.HOW)
+    return found
+
+
 def browser(seconds: float) -> list[list[str]]:
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from playwright.sync_api import sync_playwright
 
     from tools import browser as browsers
 
-    found = browsers.find()
-    if found is None:
-        print(browsers.HOW)
-        return []
-    path, env = found
+    path, env = found_browser()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         url = f"sqlite:///{folder}/jobs.db"
         started = playwright.chromium.launch(
@@ -143,6 +150,8 @@ def main() -> None:
     parser.add_argument("--stretch", type=int, default=5000, help="jobs in a quarter of such a round")
     parser.add_argument("--only-print", action="store_true", help="write no section of RESULTS.md")
     args = parser.parse_args()
+    if "browser" in args.only:
+        found_browser()  # before minutes of other sections
     for name in args.only:
         title, section = SECTIONS[name]
         text, rows = section(args)

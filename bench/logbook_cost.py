@@ -131,9 +131,8 @@ async def _drained(store: Store, rounds: int, stretch: int) -> list[float]:
         gc.freeze()
         await worker.arun(until_idle=True)
         gc.unfreeze()
-        await _check(
-            driver, began, (rounds + 1) * stretch
-        )  # half of every second round, and the first stretch
+        # half of every second round, and the first stretch
+        await _check(driver, began, (rounds + 1) * stretch)
     return recording.stretches
 
 
@@ -141,5 +140,10 @@ async def _check(driver: Driver, since: datetime, expected: int) -> None:
     """What ran while the logbook was on was written down, and nothing else."""
     cells = await driver.read_log(NUMBERS, since - timedelta(minutes=1), SystemClock().now())
     noted = sum(row.completed for cell in cells for row in unpacked(cell.data, Numbers))
-    if abs(noted - expected) > max(expected / 10, EDGES):
+    if not is_about(noted, expected):
         raise RuntimeError(f"the logbook has {noted:,} jobs, not about {expected:,}")
+
+
+def is_about(noted: int, expected: int) -> bool:
+    """The edges may add or take some; a logbook that misses half of a tiny drain is wrong all the same."""
+    return noted >= expected / 2 and abs(noted - expected) <= max(expected / 10, EDGES)

@@ -100,7 +100,12 @@ def _rows_of(title: str) -> list[list[str]]:
 
 def table(head: list[str], rows: list[list[str]]) -> str:
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+    return "\n".join([*lines, *("| " + " | ".join(map(_cell, row)) + " |" for row in rows)])
+
+
+def _cell(text: str) -> str:
+    """In one line, and without what ends a cell."""
+    return " ".join(text.split()).replace("|", "/")
 
 
 def _stamp(title: str) -> str:
