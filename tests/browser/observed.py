@@ -68,11 +68,11 @@ async def _causes(filler: Writer) -> None:
     began = _micros(filler.now)
     new = CauseNumbers(
         CAUSE.id, "mail", "send_welcome", CAUSE.title, CAUSE.frame, "error", 30, DEAD, began, began,
-        filler.ids["failed-0"], RELEASE,
+        filler.ids["failed-0"], RELEASE, RELEASE,
     )  # fmt: skip
     old = CauseNumbers(
         webhook.id, "webhooks", "call_webhook", webhook.title, None, "error", 7, 0,
-        _micros(filler.now - 48 * _HOUR), _micros(earlier), filler.ids["failed-0"], "9be0d17",
+        _micros(filler.now - 48 * _HOUR), _micros(earlier), filler.ids["failed-0"], "9be0d17", "9be0d17",
     )  # fmt: skip
     for at, row in ((filler.now, new), (earlier, old)):
         await filler.write(CAUSES, at, "web-3", row)

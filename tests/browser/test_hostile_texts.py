@@ -75,7 +75,7 @@ async def fill(url):
         writer, began = Writer(driver, now), int(now.timestamp() * 1e6)
         row = CauseNumbers(
             CAUSE, "mail", "strike", script("title"), script("frame"), "error", 3, 1, began, began,
-            failed.id, script("old release"),
+            failed.id, script("old release"), script("first release"),
         )  # fmt: skip
         await writer.write(CAUSES, now, "web-1", row)
         await driver.put_schedule(Schedule(name="strike", template=jobs[0], cron="* * * * *"))

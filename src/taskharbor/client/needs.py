@@ -180,7 +180,7 @@ def _calm(now: HarborNow, found: Sequence[Need], *, has_notes: bool) -> Iterator
         yield f"{_count(fine, 'queue keeps', 'queues keep')} up"
     yield f"{_count(len(now.workers), 'worker is', 'workers are')} alive"
     if now.store_s is not None:
-        yield f"the store answers in {span_text(now.store_s)}"
+        yield f"the store answers {_within(now.store_s)}"
 
 
 class Flow(Protocol):
@@ -324,7 +324,7 @@ def _causes(now: HarborNow) -> Iterator[Need]:
             level="bad",
             queue=cause.queue,
             text=f"{cause.type} fails in a new way",
-            detail=f"{cause.title.rstrip('…. ')}. {_count(cause.dead, 'job is', 'jobs are')} dead.",
+            detail=f"{_count(cause.dead, 'job is', 'jobs are')} dead: {cause.title}",
             actions=[Action("See cause", f"#/failures/{quote(cause.cause)}")],
         )
 
@@ -337,10 +337,7 @@ def _lost(now: HarborNow) -> Iterator[Need]:
                 kind="lost",
                 level="warn",
                 text=f"{worker.name or worker.id} is lost",
-                detail=(
-                    f"It fell silent {silent} ago with {_count(len(worker.running), 'job', 'jobs')} running; "
-                    "they run again when their leases are over."
-                ),
+                detail=(f"It fell silent {silent} ago with {_run_again(len(worker.running))}"),
                 actions=[Action("See workers", "#/workers")],
             )
 
@@ -383,6 +380,17 @@ def _next_tick(entry: StoredSchedule) -> datetime | None:
 
 
 # ------------------------------------------------------------------ words
+
+
+def _within(seconds: float) -> str:
+    """A store in the same process answers before the clock moves."""
+    return f"in {span_text(seconds)}" if seconds >= 0.00005 else "in under 1 ms"
+
+
+def _run_again(jobs: int) -> str:
+    if jobs == 1:
+        return "1 job running; it runs again when its lease is over."
+    return f"{jobs:,} jobs running; they run again when their leases are over."
 
 
 def _moving(now: HarborNow) -> list[QueueNow]:

@@ -318,6 +318,7 @@ class LogRecorder:
         row = CauseNumbers(
             *(cause.id, queue, type_name, cause.title, cause.frame, kind or FailureKind.ERROR),
             *(int(not is_dead), int(is_dead), at, at, job_id, self._release),
+            first_release=self._release,
         )
         with self._lock:
             self._minute(now).failed(row)

@@ -99,11 +99,14 @@ class CauseNumbers(msgspec.Struct, array_like=True):
     """A job that failed for it: the last one."""
     release: str = ""
     """Of the worker that saw it last."""
+    first_release: str = ""
+    """Of the worker that saw it first; empty in cells of older programs, which did not keep it."""
 
     def add(self, other: CauseNumbers) -> None:
         self.retried += other.retried
         self.dead += other.dead
-        self.first_at = min(self.first_at, other.first_at)
+        if other.first_at < self.first_at:
+            self.first_at, self.first_release = other.first_at, other.first_release
         if other.last_at >= self.last_at:
             self.last_at, self.sample, self.release = other.last_at, other.sample, other.release
 

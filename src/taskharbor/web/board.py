@@ -132,6 +132,17 @@ class Board:
             self._looking.add_done_callback(self._taken)
         return await asyncio.shield(self._looking)
 
+    async def glance(self) -> BoardLook | None:
+        """The last look, however old it is; the next one begins, and only the first caller waits for it.
+
+        None while no look has succeeded.
+        """
+        looking = asyncio.ensure_future(self.look())
+        looking.add_done_callback(_heard)
+        if self.last is None:
+            await asyncio.wait([looking])
+        return self.last
+
     def settings_changed(self, queue: str, rules: QueueRules) -> None:
         """Somebody changed settings through this server: show it now, whenever the next look may be."""
         look = self.last
@@ -261,6 +272,12 @@ def _saw_it_lapse(worker: WorkerInfo, last: BoardLook | None) -> bool:
 def _is_late(info: QueueInfo, before: datetime) -> bool:
     oldest = info.oldest_ready_at
     return not info.rules.paused and bool(info.counts.ready) and oldest is not None and oldest <= before
+
+
+def _heard(looking: asyncio.Future[BoardLook]) -> None:
+    """A look that fails behind an answer is reported by `away_since`."""
+    if not looking.cancelled():
+        looking.exception()
 
 
 async def _no_causes() -> Sequence[NewCause]:

@@ -31,7 +31,7 @@ LEAST_SECONDS = 2.0
 """A look is kept at least so long."""
 SHARE = 50.0
 """And so many times as long as it took: looking takes at most 2 % of the time."""
-SLOW_FOR = 600.0
+SLOW_FOR = 60.0
 """A walk that ran out of time says for so long how many jobs a walk can cover."""
 ONE_PAGE = MAX_PAGE
 
@@ -74,7 +74,7 @@ class DeadLetters:
         driver, began = await self._service.driver(), self._service.clock.monotonic()
         try:
             failed = sum(one.failed for one in (await driver.count(now=self._service.now())).values())
-            return TOO_MANY if failed > self._most(began) else await self._walk(driver, began)
+            return TOO_MANY if failed > self._most(began) else await self._walk(driver)
         finally:
             ended = self._service.clock.monotonic()
             self._old_at = ended + max(LEAST_SECONDS, SHARE * (ended - began))
@@ -83,7 +83,8 @@ class DeadLetters:
         """How many jobs a walk can cover here."""
         return self._reach if at < self._reach_until else MOST_LOOKED_AT
 
-    async def _walk(self, driver: Driver, began: float) -> DeadNow:
+    async def _walk(self, driver: Driver) -> DeadNow:
+        began = self._service.clock.monotonic()
         counts, looked_at = Counter[tuple[str, str]](), 0
         query = Query(
             states=(JobState.FAILED,), newest_first=True, order_by="ended", limit=ONE_PAGE, payloads=False

@@ -70,7 +70,7 @@ class FailingCause(msgspec.Struct, kw_only=True):
     is_new: bool
     status: StatusName
     began_with: str = ""
-    """The release of the worker that saw it first; empty if it was seen before this window."""
+    """The release of the worker that saw it first; empty if it was seen before this window, or not kept."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -139,11 +139,8 @@ class Failures:
                     last_at=EPOCH,
                     is_new=False,
                     status="open",
-                    began_with=row.release,
                 )
             else:
-                if row.first_at < there.numbers.first_at:
-                    there.began_with = row.release
                 there.numbers.add(row)
             there.queues.add(row.queue)
             number = (at - since) // step
@@ -152,6 +149,7 @@ class Failures:
         for one in found.values():
             one.first_at = _instant(one.numbers.first_at) or EPOCH
             one.last_at = _instant(one.numbers.last_at) or EPOCH
+            one.began_with = one.numbers.first_release
         return list(found.values())
 
     async def _learn_first(self, reader: LogReader, now: datetime) -> None:

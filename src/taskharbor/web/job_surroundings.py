@@ -6,6 +6,7 @@ import re
 from datetime import datetime
 from typing import Any
 
+from taskharbor.errors import TaskHarborError
 from taskharbor.model.job import JobRecord
 from taskharbor.model.queue import NO_RULES, retention_of
 from taskharbor.views import instant_text
@@ -17,12 +18,13 @@ _TRACE_ID = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-")
 
 async def surroundings(request: Request, job: JobRecord) -> dict[str, Any]:
     """The fields that `JobOut` has more than the job itself."""
-    look = await request.service.board.look()
-    release = _release_of(job, look)
+    look = await request.service.board.glance()
+    release = None if look is None else _release_of(job, look)
+    since = None if look is None or release is None else await _since(request, look, release)
     return {
         "release": release,
-        "release_since": None if release is None else instant_text(await _since(request, look, release)),
-        "kept_until": instant_text(_kept_until(job, look)),
+        "release_since": instant_text(since),
+        "kept_until": None if look is None else instant_text(_kept_until(job, look)),
         "trace_url": trace_url(request.service.config.trace_url, job),
     }
 
@@ -37,8 +39,10 @@ def _release_of(job: JobRecord, look: BoardLook) -> str | None:
 async def _since(request: Request, look: BoardLook, release: str) -> datetime | None:
     marks = request.service.marks
     marks.note(look.workers)
-    seen = await marks.seen_by(request.principal)
-    return next((mark.at for mark in seen if mark.kind == "release" and mark.text == release), None)
+    try:
+        return await marks.release_since(release)
+    except TaskHarborError:  # the job itself was found: it is shown without this
+        return None
 
 
 def _kept_until(job: JobRecord, look: BoardLook) -> datetime | None:

@@ -80,7 +80,7 @@ class ChartMarks:
         self._releases = releases
         self._clock = clock
         self._since: dict[str, datetime] = {}
-        self._read = float("-inf")
+        self._read = self._releases_read = float("-inf")
         self._changes: list[tuple[datetime, AuditRecord]] = []
 
     def note(self, workers: Sequence[WorkerInfo]) -> None:
@@ -103,14 +103,24 @@ class ChartMarks:
         releases = [Mark(at=at, kind="release", text=release) for release, at in self._since.items()]
         return [*releases, *setting_marks(self._changes, principal)]
 
+    async def release_since(self, release: str) -> datetime | None:
+        """When this release was first at work. Reads nothing but releases, and writes nothing."""
+        if self._clock.monotonic() >= self._releases_read + _KEPT_SECONDS and await self._book.is_kept():
+            self._releases_read = self._clock.monotonic()
+            self._take_over(await self._releases.read())
+        return self._since.get(release)
+
     async def _share_releases(self) -> None:
         """Take over what other servers saw, and write what they did not."""
         stored = await self._releases.read()
         new = {name: at for name, at in self._since.items() if name not in stored or at < stored[name]}
-        for name, at in stored.items():
-            self._since[name] = min(at, self._since.get(name, at))
+        self._take_over(stored)
         if new:
             await self._releases.write(new)
+
+    def _take_over(self, stored: dict[str, datetime]) -> None:
+        for name, at in stored.items():
+            self._since[name] = min(at, self._since.get(name, at))
 
 
 def marks_for(marks: Sequence[Mark], queues: Sequence[str] | None) -> list[Mark]:

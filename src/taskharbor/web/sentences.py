@@ -164,16 +164,21 @@ def outlook_sentence(attempts: int, dead: Counted, retrying: Counted, next_s: fl
     return _joined(
         f"{counted(attempts, 'attempt')} failed.",
         f"{_try_again(retrying, next_s)}." if retrying.count else "",
-        f"{_so_many(dead, 'job has', 'jobs have')} used up {'its' if dead.count == 1 else 'their'} attempts."
-        if dead.count
-        else "None of its jobs is dead.",
+        _used_up(dead),
     )
+
+
+def _used_up(dead: Counted) -> str:
+    if not dead.count:
+        return "None of its jobs is dead." if dead.exact else ""
+    whose = "its" if dead.count == 1 else "their"
+    return f"{_so_many(dead, 'job has', 'jobs have')} used up {whose} attempts."
 
 
 def _try_again(retrying: Counted, next_s: float | None) -> str:
     many = _so_many(retrying, "of its jobs tries", "of its jobs try")
     by_itself = "itself" if retrying.count == 1 else "themselves"
-    when = "" if next_s is None else f", the next {f'in {span_text(next_s)}' if next_s > 0 else 'now'}"
+    when = "" if next_s is None else f", the next {f'in {span_text(next_s)}' if next_s > 0 else 'one now'}"
     return f"{many} again by {by_itself}{when}"
 
 

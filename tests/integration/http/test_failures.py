@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from taskharbor import Harbor
@@ -18,6 +19,7 @@ from taskharbor.model.schedule import Schedule, ticks
 from taskharbor.model.settlement import Retry
 from taskharbor.testing.clock import SimulatedClock
 from taskharbor.web import dead_letters
+from taskharbor.web.api import failures as failures_api
 from tests.integration.http.api import Api, make_token, token_file
 
 LATE = cause_of("send", "Late: gave up on order 1")
@@ -51,11 +53,13 @@ class FailuresApi(Api):
             )
         row = CauseNumbers(
             cause.id, queue, "send", cause.title, cause.frame, "error", counts["retried"], counts["dead"],
-            micros(at), micros(at), "019e", release,
+            micros(at), micros(at), "019e", release, release,
         )  # fmt: skip
-        entry = LogEntry(
-            book=CAUSES, at=at, by=f"w-{queue}-{cause.id}", data=packed([row]), until=at + timedelta(days=1)
-        )
+        await self.write([row], at, f"w-{queue}-{cause.id}")
+
+    async def write(self, rows: list[CauseNumbers], at: datetime, by: str) -> None:
+        """One cell of the logbook."""
+        entry = LogEntry(book=CAUSES, at=at, by=by, data=packed(rows), until=at + timedelta(days=1))
         driver = await self.harbor.client.adriver()
         await driver.write_log([entry], now=self.clock.now())
 
@@ -197,6 +201,24 @@ async def test_a_cause_began_with_the_release_that_saw_it_first(api: FailuresApi
     assert lately["began"].startswith("New, first seen 30 min ago.")
 
 
+@pytest.mark.parametrize(("first", "began"), [("r1", "r1"), ("", "")])
+async def test_a_cause_whose_releases_share_a_cell_began_with_the_first(
+    api: FailuresApi, first: str, began: str
+) -> None:
+    """A leader merges the cells of all workers; one of an older program does not say who was first."""
+    at = (api.clock.now() - 10 * MINUTE).replace(second=0, microsecond=0)
+    row = CauseNumbers(
+        LATE.id, "mail", "send", LATE.title, LATE.frame, "error", 1, 0, micros(at), micros(at), "019e",
+        "r1", first,
+    )  # fmt: skip
+    row.add(msgspec.structs.replace(row, first_at=row.first_at + 1, last_at=row.last_at + 1, release="r2"))
+    await api.write([row], at, "leader")
+
+    [cause] = await api.causes(window="1h")
+
+    assert (cause["began_with"], cause["release"]) == (began, "r2")
+
+
 async def test_the_walk_for_dead_letters_is_kept_for_two_seconds(api: FailuresApi) -> None:
     await api.failed(dead=1, kills=False)
     await api.dead("Late: gave up on order 7")
@@ -274,12 +296,77 @@ async def test_a_walk_that_ran_out_of_time_says_what_a_walk_covers(
 
     await api.causes()
     assert len(asked) == 3
-    api.clock.advance(timedelta(minutes=5))
+    api.clock.advance(timedelta(seconds=50))
     await api.causes()
     assert len(asked) == 3
-    api.clock.advance(timedelta(minutes=6))
+    api.clock.advance(timedelta(seconds=61))
     await api.causes()
     assert len(asked) == 6
+
+
+async def test_a_slow_count_leaves_the_walk_its_whole_time(
+    api: FailuresApi, asked: list[Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "ONE_PAGE", 1)
+    await api.failed(dead=7, kills=False)
+    for number in range(2):
+        await api.dead(f"Late: gave up on order {number}")
+    driver = await api.harbor.client.adriver()
+    count = driver.count
+
+    async def slowly(**options: Any) -> Any:
+        api.clock.advance(timedelta(seconds=1))
+        return await count(**options)
+
+    monkeypatch.setattr(driver, "count", slowly)
+
+    [cause] = await api.causes()
+
+    assert (cause["dead"], len(asked) > 1) == (2, True)
+
+
+async def test_an_opened_cause_without_dead_letters_searches_for_less_than_250_ms(
+    api: FailuresApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every walk has more to look at than it has time for: one job a page, 10 ms each."""
+    await api.failed(retried=5)
+    for _ in range(30):
+        await api.dead("Other: no luck")
+    await api.causes()  # the look at all dead letters is not what is measured
+    driver, began = await api.harbor.client.adriver(), api.clock.monotonic()
+    find = driver.find
+
+    async def slowly(query: Query, **options: Any) -> Page:
+        api.clock.advance(timedelta(milliseconds=10))
+        return await find(msgspec.structs.replace(query, limit=1), **options)
+
+    monkeypatch.setattr(driver, "find", slowly)
+
+    opened = (await api("GET", f"/api/failures/{LATE.id}")).json()
+
+    assert opened["dead_now"] == {"count": 0, "exact": False}
+    assert opened["outlook"] == "5 attempts failed."
+    assert api.clock.monotonic() - began <= 0.25
+
+
+async def test_of_many_dead_letters_a_hundred_are_kept_and_all_are_counted(
+    api: FailuresApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await api.failed(dead=230, kills=False)
+    for number in range(230):
+        await api.dead(f"Late: gave up on order {number}")
+    kept: list[int] = []
+    find_common = failures_api._common
+
+    async def noting(request: Any, jobs: Any, others: Any) -> Any:
+        kept.append(len(jobs))
+        return await find_common(request, jobs, others)
+
+    monkeypatch.setattr(failures_api, "_common", noting)
+
+    opened = (await api("GET", f"/api/failures/{LATE.id}")).json()
+
+    assert (kept, opened["dead_now"]) == ([100], {"count": 230, "exact": True})
 
 
 async def test_without_causes_nobody_looks_for_the_dead(api: FailuresApi, asked: list[Query]) -> None:

@@ -228,9 +228,28 @@ def test_a_new_cause_with_dead_jobs() -> None:
 
     assert (need.text, need.detail) == (
         "send_welcome fails in a new way",
-        "TimeoutError: timed out. 41 jobs are dead.",
+        "41 jobs are dead: TimeoutError: timed out",
     )
     assert need.actions[0].view == "#/failures/9c1f"
+
+
+def test_a_title_that_ends_in_gaps_stays_whole() -> None:
+    title = "ReadTimeout: no answer from …"
+    [need] = needs(
+        HarborNow(at=NOW, causes=[NewCause(cause="9c1f", type="call_webhook", title=title, dead=1)])
+    )
+
+    assert need.detail == f"1 job is dead: {title}"
+
+
+def test_a_store_that_answers_before_the_clock_moves_takes_under_a_millisecond() -> None:
+    assert "the store answers in under 1 ms" in verdict(HarborNow(at=NOW, store_s=0.0), []).detail
+
+
+def test_a_lost_worker_with_one_job() -> None:
+    [(_, _, detail)] = found(lost=[lost(running=("a",))])
+
+    assert detail.endswith("with 1 job running; it runs again when its lease is over.")
 
 
 def test_a_lost_worker_matters_with_running_jobs() -> None:

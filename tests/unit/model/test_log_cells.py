@@ -116,6 +116,29 @@ def test_adding_up_leaves_what_it_was_given_alone():
     assert (row.completed, first[0].completed, sum(first[0].run)) == (3, 1, 3)
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_cause_keeps_the_releases_that_saw_it_first_and_last(order):
+    seen = [
+        cause(at=10, release="r1", first_release="r1"),
+        cause(at=20, release="r2", first_release="r2"),
+    ]
+
+    [row] = sum_of_causes([[seen[place]] for place in order])
+
+    assert (row.first_release, row.release) == ("r1", "r2")
+
+
+def test_cells_of_causes_are_read_by_older_and_newer_programs():
+    """An older program knows no first release: it ignores the last field, and its own rows lack it."""
+    row = cause(at=10, release="r2", first_release="r1")
+    fields = msgspec.to_builtins(row)
+    older = zlib.compress(msgspec.msgpack.encode((1, [fields[:-1]])))
+    newer = zlib.compress(msgspec.msgpack.encode((1, [[*fields, "a later field"]])))
+
+    assert [one.first_release for one in unpacked(older, CauseNumbers)] == [""]
+    assert unpacked(newer, CauseNumbers) == [row]
+
+
 def test_beyond_so_many_pairs_the_others_share_one_row():
     cells = [[numbers(f"q{number}", completed=1) for number in range(MAX_PAIRS + 50)] for _ in range(2)]
 

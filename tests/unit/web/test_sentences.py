@@ -149,12 +149,14 @@ def test_when_a_cause_began() -> None:
 
 NONE, ONE, MANY = (CountOut(count=count, exact=True) for count in (0, 1, 143))
 AT_LEAST = CountOut(count=20, exact=False)
+UNSEEN = CountOut(count=0, exact=False)
 OUTLOOKS: dict[str, tuple[int, CountOut, CountOut, float | None]] = {
     "1 attempt failed. None of its jobs is dead.": (1, NONE, NONE, None),
+    "7 attempts failed.": (7, UNSEEN, NONE, None),
     "2 attempts failed. 1 job has used up its attempts.": (2, ONE, NONE, None),
     "184 attempts failed. 143 of its jobs try again by themselves, the next in 9 s. "
     "1 job has used up its attempts.": (184, ONE, MANY, 9.0),
-    "3 attempts failed. 1 of its jobs tries again by itself, the next now. "
+    "3 attempts failed. 1 of its jobs tries again by itself, the next one now. "
     "None of its jobs is dead.": (3, NONE, ONE, 0.0),
     "90 attempts failed. 20+ of its jobs try again by themselves. 20+ jobs have used up their attempts.": (
         90, AT_LEAST, AT_LEAST, None,

@@ -39,7 +39,7 @@ export function Cause({ id, item, window, changed }) {
 function Inside({ found, isComplete, changed }) {
   const [plan, ready] = useState(null); // the preview of "retry all"
   const deed = { action: "retry", q: `state:failed cause:${found.cause}` }, jobs = found.jobs ?? [];
-  const [point] = found.began.split(",", 1), dead = found.dead_now?.count ?? found.dead, many = `${number(dead)}${found.dead_now?.exact === false ? "+" : ""}`;
+  const [point] = found.began.split(",", 1), { count, exact } = found.dead_now ?? {}, dead = count || (exact ? 0 : found.dead), many = number(dead) + (exact || !count ? "" : "+");
   const retries = may("retry") && dead > 0 ? [
     ["Retry one to see", () => retryOne(jobs.find((job) => job.state === "failed") ?? { id: found.sample, type: found.type }, {}, changed), "main"],
     [`Retry all ${dead > 1 ? many : ""}…`, () => trying("Nothing was retried", async () => ready(await preview(deed)))],
@@ -66,14 +66,14 @@ function statusDeeds(found, changed) {
   return [["Snooze until next release", become("snoozed", "snoozed until the next release")], ["Mute", become("muted", "muted"), "bare"]];
 }
 
-const Latest = ({ jobs }) => (!jobs.length ? html`<p class="dim gap3">None of its jobs is kept any more.</p>`
+const Latest = ({ jobs }) => (!jobs.length ? html`<p class="dim gap3">None of its jobs is kept.</p>`
   : html`<p class="gap3"><b>Latest</b></p><ul class="lines">${jobs.slice(0, 5).map((job) => html`<li key=${job.id}>
-    <a class="link mono" href=${href("jobs", [job.id])}>${shortId(job.id)}</a><span class="cut soft">${marked(job.message, (part) => html`<span class="chip">${part}</span>`)}</span>
+    <a class="link mono" href=${href("jobs", [job.id])}>${shortId(job.id)}</a><span class="cut soft">${marked(job.message || "no message", (part) => html`<span class="chip">${part}</span>`)}</span>
     <span class="dim end"><${Ago} at=${job.failed_at ?? job.updated_at}/></span></li>`)}</ul>`);
 
 function Common({ found }) {
   const rows = found.common.slice(0, 8), telling = rows.find((row) => row.share >= 0.9 && row.share_of_others != null && row.share - row.share_of_others >= 0.2);
-  return html`<p><b>What they have in common</b> <span class="dim">${number(found.looked_at)} looked at</span></p>
+  return html`<p><b>What they have in common</b> <span class="dim">${number(found.looked_at)} dead looked at</span></p>
     ${rows.length ? html`<div class="same gap1">${rows.map(({ what, text, share }) => html`<span class=${`cut ${what.startsWith("args.") ? "mono" : ""}`} title=${text}>${text}</span><${Bar} share=${share} tone=${share >= 0.9 ? "acc" : ""}/><span class="num">${percent(share)}</span>`)}</div>`
       : html`<p class="dim gap1">Nothing.</p>`}
     ${telling && html`<p class="dim gap2">Other jobs of this task: ${telling.text} in ${percent(telling.share_of_others)}.</p>`}`;
@@ -83,5 +83,5 @@ function Common({ found }) {
 function Newest({ job }) {
   const { answer: data } = useAsk(job ? `jobs/${job.id}` : null);
   return job && html`<div class="span"><div class="card"><div class="sub"><h2>Newest error</h2><a class="link mono" href=${href("jobs", [job.id])}>${shortId(job.id)}</a></div>
-    <${Trace} text=${data?.history.findLast((attempt) => attempt.error)?.error ?? job.last_error} label="Newest traceback"/></div></div>`;
+    <${Trace} text=${data?.history.findLast((attempt) => attempt.error)?.error ?? job.last_error} label="Traceback"/></div></div>`;
 }

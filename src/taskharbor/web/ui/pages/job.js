@@ -106,7 +106,7 @@ function Lately({ job }) {
   const at = (share, some = lengths) => span([...some].sort((a, b) => a - b)[Math.ceil(some.length * share) - 1]);
   const [before, since] = [0, 1].map((is) => lengths.filter((_, index) => is == runs[index].started_at >= job.release_since));
   const longest = Math.max(...lengths, 0.001), good = runs.filter((one) => one.state === "completed").length;
-  const words = !runs.length ? "No run is known." : `${good} of the last ${runs.length} runs succeeded. ${before.length && since.length
+  const words = !runs.length ? "No run is known." : `${good} of the last ${runs.length} runs succeeded. ${before.length > 19 && since.length > 19
     ? `p95 was ${at(0.95, before)} before release ${job.release}, and is ${at(0.95, since)} since.` : `Half took at most ${at(0.5)}, the longest ${span(longest)}.`}`;
   return html`<div class="card"><div class="sub"><h2>This task lately</h2>${data && html`<span class="dim">last ${plural(runs.length, "run")}</span>`}</div>${!data ? html`<${Loading} rows=${2}/>` : html`<div class="pad">
     ${runs.length > 0 && html`<svg width="100%" height="24" viewBox=${`0 0 ${Math.max(runs.length, 30) * 9} 24`} preserveAspectRatio="none" role="img" aria-label=${words}>

@@ -92,9 +92,9 @@ function counts(board, q) {
 function StateTabs({ q, board, sort }) {
   const now = fieldValue(q, "state"), known = board && isPlain(withField(q, "state", "")) && counts(board, q);
   const retrying = useAsk(known && known.scheduled + known.ready < 2e4 ? "jobs/count" : null, { q: withField(q, "state", "state:retrying") }, { every: 30 }).answer;
-  const tab = (state, word, count) => html`<a href=${href("jobs", [], { q: withField(q, "state", state && `state:${state}`), sort })} aria-current=${now === state ? "true" : undefined}>${word} ${count !== undefined && html`<b>${number(count)}</b>`}</a>`;
-  return html`<nav class="tabs" aria-label="State" tabindex="-1">${tab("", "All", known ? total(known) : undefined)}
-    ${STATES.map((state) => tab(state, html`<span class=${`st ${state}`}><${Shape} glyph=${state}/></span> ${capital(state)}`, state === "retrying" ? retrying?.count : known ? known[state] : undefined))}</nav>`;
+  const tab = (state, word, count) => html`<a href=${href("jobs", [], { q: withField(q, "state", state && `state:${state}`), sort })} aria-current=${now === state ? "true" : undefined}>${word} <b>${count}</b></a>`;
+  return html`<nav class="tabs" aria-label="State" tabindex="-1">${tab("", "All", known && number(total(known)))}
+    ${STATES.map((state) => tab(state, html`<span class=${`st ${state}`}><${Shape} glyph=${state}/></span> ${capital(state)}`, state === "retrying" ? retrying && counted(retrying) : known && number(known[state])))}</nav>`;
 }
 
 const backTo = (list, before) => (list.backTo ? `${before}back to ${time(list.backTo, "min")}` : "");
@@ -106,7 +106,7 @@ function Found({ list, q, count, onSearch, children }) {
     if (list.problem) return list.problem.status !== 422 && html`<${Trouble} problem=${list.problem} what="The jobs could not be listed" onAgain=${list.again}/>`;
     if (list.isLoading || list.isWalking) return html`<${Loading} rows=${8}/>${list.isWalking && html`<p class="dim gap1">${looked(list)}</p>`}`;
     return q ? html`<${Nothing} q=${q} list=${list} onSearch=${onSearch}/>`
-      : html`<${Empty} heading="No jobs yet" text="The first one appears here by itself." code=${["send_welcome.enqueue(user_id=7)"]}/>`;
+      : html`<${Empty} heading="No jobs yet" text="The first one appears here." code=${["send_welcome.enqueue(user_id=7)"]}/>`;
   }
   const isSearch = list.lookedAt > list.jobs.length;
   return html`<div class="card rel">${children}<div class="more"><span>${number(list.jobs.length)}${count?.count >= list.jobs.length && html` of <b class="soft">${counted(count)}</b>`}${isSearch ? ` · ${looked(list)}` : backTo(list, " · ")}</span>
