@@ -15,8 +15,8 @@ from tests.chaos.framing import PostgresFraming
 from tests.chaos.proxy import Proxy
 from tests.integration.postgres.test_gates import lock_gate, someone_waits
 
-LEASE = timedelta(seconds=2)
-LEG = 0.1  # seconds, there as well as back
+LEASE = timedelta(seconds=4)
+LEG = 0.2  # seconds, there as well as back
 WORKERS = 3
 
 
@@ -31,7 +31,8 @@ async def test_leases_hold_while_every_claim_waits_at_a_gate(
         url = store_url.replace(f":{port}/", f":{line.port}/")
         workers = [await stack.enter_async_context(PostgresDriver.from_url(url)) for _ in range(WORKERS)]
         line.delay = lambda: LEG
-        jobs = [(await one.reserve(claim(limit=2, lease_for=LEASE))).jobs for one in workers]
+        wanted = claim(limit=2, lease_for=LEASE)
+        jobs = [taken.jobs for taken in await asyncio.gather(*(one.reserve(wanted) for one in workers))]
         gate = await stack.enter_async_context(lock_gate(level, driver, database_url))
         claims = [asyncio.create_task(one.reserve(claim(limit=1))) for one in workers]
         await someone_waits(gate)
