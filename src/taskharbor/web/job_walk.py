@@ -81,12 +81,13 @@ class JobWalk:
         self._has_one_thread: bool | None = None
         self._took = 0.0
         """How long the last look took, if no pause has followed it."""
+        self._last = 0.0
         self._is_filtered = bool(self._lookup.walked_in_server) or also is not None or self._hides_queues
 
     @property
     def is_spent(self) -> bool:
-        """Whether this walk has looked long enough."""
-        return self._left_jobs <= 0 or self._service.clock.monotonic() >= self._ends_at
+        """Whether this walk has looked long enough, or has no time for another look."""
+        return self._left_jobs <= 0 or self._service.clock.monotonic() + self._last >= self._ends_at
 
     @property
     def _hides_queues(self) -> bool:
@@ -115,7 +116,7 @@ class JobWalk:
         while True:
             began = self._service.clock.monotonic()
             page = await self._ask(driver, size, cursor)
-            self._took = self._service.clock.monotonic() - began
+            self._took = self._last = self._service.clock.monotonic() - began
             self._left_jobs -= max(page.examined, len(page.jobs))
             looked_at += self._visible(page)
             back_to = self._instant(page.jobs[-1]) if page.jobs else back_to

@@ -20,6 +20,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import msgspec
 import pytest
 
@@ -97,6 +98,8 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 """What is posted."""
 MOST_MS, MOST_SEARCH_MS = 25, 250
+MOST_PREVIEW_MS = {"postgres": 1000}
+"""Where counting ten thousand jobs misses the bound of a search: decision 0023."""
 ROUNDS = 5
 
 
@@ -217,9 +220,19 @@ async def filled(store: Store, count: int) -> AsyncIterator[tuple[Api, str]]:
     try:
         driver = await api.harbor.client.adriver()
         await fill_logbook(driver)
-        yield api, await fill(driver, count)
+        ready = await fill(driver, count)
+        if store.kind == "postgres":
+            await vacuum(store.url)
+        yield api, ready
     finally:
         await api.aclose()
+
+
+async def vacuum(url: str) -> None:
+    """What autovacuum does within a minute: until then an index has an entry for each of a million moves."""
+    connection = await asyncpg.connect(url)
+    await connection.execute("vacuum analyze")
+    await connection.close()
 
 
 async def cpu_ms(store: Store, api: Api, path: str, *, looks: bool = False) -> list[float]:
@@ -267,7 +280,8 @@ async def dear_routes(store: Store, api: Api, job_id: str) -> dict[str, float]:
         "look": await cpu_ms(store, api, "board", looks=True),
         "look at the dead": await cold_look_ms(store, api),
     }
-    most = dict.fromkeys((*SEARCHES, "look at the dead", "bulk"), MOST_SEARCH_MS)
+    most = dict.fromkeys((*SEARCHES, "look at the dead"), MOST_SEARCH_MS)
+    most["bulk"] = MOST_PREVIEW_MS.get(store.kind, MOST_SEARCH_MS)
     for name, path in (ROUTES | SEARCHES | {path: path for path in BODIES}).items():
         took[name] = await cpu_ms(store, api, path.format(id=job_id))
     await check_books(api)
