@@ -117,11 +117,11 @@ VERBS: dict[str, Verb] = {
 }
 
 WAITS = {  # where each of them comes to wait; what it meets elsewhere it leaves out, or does not need
-    "cancel the root": {"waiting", "job_state"},
+    "cancel the root": {"family", "waiting", "job_state"},
     "cancel several": {"family", "job_key", "waiting", "job_state"},
     "delete": {"family", "job_key", "waiting", "job_state"},
     "requeue": {"family", "job_key", "waiting", "job_state"},
-    "fail": {"waiting", "job_state", "slot"},
+    "fail": {"family", "waiting", "job_state", "slot"},
     "ack two": {"family", "job_state", "slot", "lease", "stripe"},
     "ack all": {"family", "job_state", "slot", "lease", "stripe"},
     "ack in a transaction": {"family", "job_state", "slot"},
@@ -268,16 +268,16 @@ class Look:
             assert await self._free(table, f"where {TABLES[table][0]} = $1", wanted)
 
     async def at(self, table: str, kin: Kin) -> list[str]:
-        """Whose rows of this family there are; in `family` its locks."""
+        """Whose rows of this family there are, in the order of its jobs; in `family` its locks."""
         if table == "lease":
             return [table]
         owner, _ = TABLES[table]
         where = f"where {owner} = any ($1)" + (" and root = id" if table == "family" else "")
+        owners = [kin.plain.queue, *(job.id for job in kin.jobs)]
         rows = await self._session.fetch(
-            f"select distinct {owner} from {self._schema}.{table} {where}",
-            [kin.plain.queue, *(job.id for job in kin.jobs)],
+            f"select distinct {owner} from {self._schema}.{table} {where}", owners
         )
-        return sorted(row[0] for row in rows)
+        return sorted((row[0] for row in rows), key=owners.index)
 
     async def held_by(
         self, acting: asyncio.Future[object], holder: Any, before: dict[str, set[str]]
