@@ -31,7 +31,8 @@ class Near(int):
 
 
 async def shape(driver: PostgresDriver, session: Any) -> Shape:
-    schema, found = driver.address.identifier, {}
+    found: Shape = {}
+    schema = driver.address.identifier
     tables = "select relname from pg_class where relkind = 'r' and relnamespace = $1::regnamespace"
     for [name] in await session.fetch(tables, schema):
         sizes = f"select count(*), coalesce(sum(pg_column_size(t.*)), 0)::int from {schema}.{name} t"
