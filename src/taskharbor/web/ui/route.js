@@ -37,6 +37,7 @@ export function useRoute() {
   useEffect(() => {
     const moved = () => { if (!location.hash || location.hash.startsWith("#/")) become(location.hash); };
     addEventListener("hashchange", moved);
+    moved(); // the address may have changed since this was drawn
     return () => removeEventListener("hashchange", moved);
   }, []);
   const route = parse(hash);
