@@ -120,7 +120,7 @@ def _test_sdist(folder: Path, sdist: str) -> None:
     """Unpack the sdist and run its own tests there, on its own source."""
     with tarfile.open(sdist) as archive:
         archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.3 has none
-        archive.extractall(folder)  # noqa: S202 - we have just built it
+        archive.extractall(folder)
     unpacked = folder / Path(sdist).name.removesuffix(".tar.gz")
     ours = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/unit", "tests/surface"]
     # Building again what was just built, and listing what git has, is for the repository.
