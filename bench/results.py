@@ -20,6 +20,7 @@ ORDER = (
     "Postgres beside its bare statements",
     "Valkey beside its bare scripts",
     "What the worker costs per job",
+    *(f"Before and after, {store}" for store in ("sqlite", "postgres", "redis")),
     # whole queues
     *(f"{store} beside its peers" for store in ("Valkey", "Postgres", "SQLite")),
     "Postgres beside its peers, 1,000,000 jobs waiting",

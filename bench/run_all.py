@@ -31,6 +31,7 @@ RUNS = (
     Run("http", 4, "bench_http.py"),
     Run("mix", 10, "bench_mix.py --jobs 10000"),
     Run("singles", 2, "bench_singles.py"),
+    Run("before", 8, "bench_before.py"),
     Run("queues", 4, "bench_queues.py"),
     Run("peers-sqlite", 10, "bench_peers.py --store sqlite"),
     Run("peers-postgres", 15, "bench_peers.py --store postgres"),

@@ -29,12 +29,12 @@ Opening = Callable[[], AbstractContextManager[Store]]
 
 
 @contextmanager
-def opened(name: str) -> Iterator[Opening]:
+def opened(name: str, *, is_migrated: bool = True) -> Iterator[Opening]:
     """What makes an empty store of this kind, as often as it is called."""
     with ExitStack() as stack:
         if name == "postgres":  # one server for all, because making one takes seconds
             server = stack.enter_context(PostgresServer(durable=True, settings={"shared_buffers": "128MB"}))
-            yield lambda: _postgres(server)
+            yield lambda: _postgres(server, is_migrated)
         else:
             yield {"sqlite": _sqlite, "redis": _redis, "http": _http}[name]
 
@@ -56,10 +56,11 @@ def _sqlite() -> Iterator[Store]:
 
 
 @contextmanager
-def _postgres(server: PostgresServer) -> Iterator[Store]:
+def _postgres(server: PostgresServer, is_migrated: bool) -> Iterator[Store]:
     schema = f"bench_{next(_numbers)}"
     url = f"{server.url}?schema={schema}"
-    migrate_blocking(url)
+    if is_migrated:
+        migrate_blocking(url)
     try:
         yield Store(url, (server.pid,))
     finally:
