@@ -29,7 +29,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.errors import TaskHarborError
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
-from taskharbor.views import QueueView, instant_text, job_view, plain, queue_view
+from taskharbor.views import QueueView, instant_text, listed_job, plain, queue_view
 from taskharbor.web.auth import Principal
 from taskharbor.web.board import Board, BoardLook
 from taskharbor.web.board_view import BoardOut, board_delta, board_view
@@ -260,7 +260,7 @@ class Feed:
                 if (known := self._jobs.pop(job_id, None)) is not None:
                     self._happened("job_gone", {"id": job_id}, queue=known[1]["queue"], job_id=job_id)
             elif version != job.version or self._jobs[job_id][1]["state"] != job.state.value:
-                view = {**plain(job_view(job)), "asked_id": job_id}
+                view = {**plain(listed_job(job)), "asked_id": job_id}
                 self._jobs[job_id] = (job.version, view)
                 self._happened("job", view, queue=job.queue, job_id=job_id)
         if len(self._jobs) > MAX_KEPT:  # drop those that no one follows any more

@@ -10,7 +10,7 @@ import pytest
 from taskharbor import Harbor, JobRequest
 from taskharbor.errors import DriverUnavailable
 from taskharbor.model.presence import WorkerReport
-from taskharbor.model.settlement import Ack
+from taskharbor.model.settlement import Ack, Fail
 from taskharbor.testing.servers import fresh_postgres_url, fresh_redis_url
 from taskharbor.web import feed
 from tests.integration.http.api import GENEROUS_SECONDS, Api, make_token, stream, token_file
@@ -303,6 +303,21 @@ async def test_a_page_that_scrolls_follows_other_jobs_on_the_same_stream(api: Ap
     assert [one["id"] for one in snapshot["jobs"]] == [first]
     assert [(one["id"], one["state"]) for one in answer.json()["jobs"]] == [(second, "ready")]
     assert (data["id"], data["state"]) == (second, "cancelled")
+
+
+async def test_a_changed_job_names_the_worker_that_ran_it_last_as_a_list_does(api: Api) -> None:
+    job_id = await api.put({"type": "x"})
+    async with stream(api, f"topics=bulk&jobs={job_id}") as events:
+        await events.next()
+        job = await api.claim()
+        await events.next("job")
+        driver = await api.harbor.client.adriver()
+        await driver.settle([Fail(job.lease, "no", "error")])
+        _, _, failed = await events.next("job")
+
+    [listed] = (await api("GET", "/api/jobs")).json()["items"]
+    assert (failed["state"], failed["worker_id"]) == ("failed", job.worker_id)
+    assert (failed["worker_id"], failed["cause"]) == (listed["worker_id"], listed["cause"])
 
 
 async def test_nobody_steers_the_stream_of_another(tmp_path: Path) -> None:
