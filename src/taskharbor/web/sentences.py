@@ -178,7 +178,7 @@ def _used_up(dead: Counted) -> str:
 def _try_again(retrying: Counted, next_s: float | None) -> str:
     many = _so_many(retrying, "of its jobs tries", "of its jobs try")
     by_itself = "itself" if retrying.count == 1 else "themselves"
-    when = "" if next_s is None else f", the next {f'in {span_text(next_s)}' if next_s > 0 else 'one now'}"
+    when = "" if next_s is None else f", the next {f'in {span_text(next_s)}' if next_s >= 1 else 'one now'}"
     return f"{many} again by {by_itself}{when}"
 
 

@@ -158,6 +158,8 @@ OUTLOOKS: dict[str, tuple[int, CountOut, CountOut, float | None]] = {
     "1 job has used up its attempts.": (184, ONE, MANY, 9.0),
     "3 attempts failed. 1 of its jobs tries again by itself, the next one now. "
     "None of its jobs is dead.": (3, NONE, ONE, 0.0),
+    "9 attempts failed. 1 of its jobs tries again by itself, the next one now. "
+    "1 job has used up its attempts.": (9, ONE, ONE, 0.069),
     "90 attempts failed. 20+ of its jobs try again by themselves. 20+ jobs have used up their attempts.": (
         90, AT_LEAST, AT_LEAST, None,
     ),
