@@ -384,6 +384,7 @@ class CauseOut(FailureOut, frozen=True, kw_only=True):
     common: list[InCommon]
     """What its newest 100 jobs have in common that 100 other jobs of the type do not have."""
     looked_at: int
+    """Its jobs that were compared."""
     dead_now: CountOut
     """Dead letters of this cause; at least so many, if it is not exact."""
 

@@ -78,7 +78,7 @@ async def get_failure(request: Request) -> Response:
 
 async def _opened(request: Request, failing: FailingCause) -> Reply:
     row = failing.numbers
-    dead, dead_now, looked_at = await _dead(request, row.cause, row.type)
+    dead, dead_now = await _dead(request, row.cause, row.type)
     recent = dead or await _walked(request, f'cause:{row.cause} type:"{row.type}"', _COMPARED)
     others = await _walked(request, f'-cause:{row.cause} type:"{row.type}"', _COMPARED)
     return json_answer(
@@ -87,25 +87,25 @@ async def _opened(request: Request, failing: FailingCause) -> Reply:
             jobs=[_failed_job(job) for job in recent[:_SHOWN_JOBS]],
             outlook=await _outlook(request, failing, dead_now),
             common=await _common(request, recent, others),
-            looked_at=looked_at,
+            looked_at=len(recent),
             dead_now=dead_now,
         )
     )
 
 
-async def _dead(request: Request, cause: str, job_type: str) -> tuple[list[JobRecord], CountOut, int]:
-    """The dead letters of the newest end, how many there are up to 10,000, and how many were looked at."""
+async def _dead(request: Request, cause: str, job_type: str) -> tuple[list[JobRecord], CountOut]:
+    """The dead letters of the newest end, and how many there are up to 10,000."""
     search = parse_search(f'cause:{cause} type:"{job_type}"')
     query = Query(states=(JobState.FAILED,), newest_first=True, order_by="ended")
     walk = JobWalk(request, search, query, budget=Budget(*_FOR_DEAD))
     newest: list[JobRecord] = []
-    cursor, count, looked_at = None, 0, 0
+    cursor, count = None, 0
     while True:
         page = await walk.page(min(1000, MOST_DEAD - count), cursor)
         newest += page.jobs[: _COMPARED - len(newest)]
-        cursor, count, looked_at = page.cursor, count + len(page.jobs), looked_at + page.looked_at
+        cursor, count = page.cursor, count + len(page.jobs)
         if page.is_all or count >= MOST_DEAD or walk.is_spent:
-            return newest, CountOut(count=count, exact=page.is_all), looked_at
+            return newest, CountOut(count=count, exact=page.is_all)
 
 
 async def _outlook(request: Request, failing: FailingCause, dead: CountOut) -> str:

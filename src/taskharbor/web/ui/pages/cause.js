@@ -73,7 +73,7 @@ const Latest = ({ jobs }) => (!jobs.length ? html`<p class="dim gap3">None of it
 
 function Common({ found }) {
   const rows = found.common.slice(0, 8), telling = rows.find((row) => row.share >= 0.9 && row.share_of_others != null && row.share - row.share_of_others >= 0.2);
-  return html`<p><b>What they have in common</b> <span class="dim">${number(found.looked_at)} dead looked at</span></p>
+  return html`<p><b>What they have in common</b> <span class="dim">${number(found.looked_at)} looked at</span></p>
     ${rows.length ? html`<div class="same gap1">${rows.map(({ what, text, share }) => html`<span class=${`cut ${what.startsWith("args.") ? "mono" : ""}`} title=${text}>${text}</span><${Bar} share=${share} tone=${share >= 0.9 ? "acc" : ""}/><span class="num">${percent(share)}</span>`)}</div>`
       : html`<p class="dim gap1">Nothing.</p>`}
     ${telling && html`<p class="dim gap2">Other jobs of this task: ${telling.text} in ${percent(telling.share_of_others)}.</p>`}`;
