@@ -14,9 +14,10 @@ from taskharbor.testing.http_server import HttpServer
 from taskharbor.web.app import create_app
 from taskharbor.web.config import ServerConfig
 from tests.browser.moving import ROWS, SEEN, put_seen
-from tests.browser.steps import calm, command, toast
+from tests.browser.steps import calm, command, go, toast
 from tests.integration.http.api import served
 
+CANCEL = "id => fetch(`../api/jobs/${id}/cancel`, {method: 'POST'})"
 _thread = ThreadPoolExecutor(1)
 """That of the tests has a loop of playwright that runs."""
 
@@ -102,6 +103,40 @@ def test_new_jobs_gather_and_the_focus_stays(pages, empty):
 
     expect(page.locator(".jobs tbody tr")).to_have_count(42)
     expect(pill).to_have_count(0)
+
+
+def test_rows_follow_a_stream_that_opens_after_the_list_came(pages, empty):
+    url, put = empty
+    put(1)
+    page, held = pages(url), []
+    page.route("**/api/events?*", lambda route: held.append(route))  # a builtin has no place for its mark
+    go(page, "jobs")
+    page.reload()
+    row = page.locator(".jobs tbody tr")
+    expect(row).to_contain_text("ready")
+    page.route("**/api/jobs?*", lambda route: route.abort())  # the list itself is not asked again
+    held.pop(0).continue_()
+    calm(page)
+
+    page.evaluate(CANCEL, row.get_attribute("data-id"))
+
+    expect(row).to_contain_text("cancelled")
+
+
+def test_a_job_that_changed_while_its_list_was_on_its_way_is_shown_as_it_is(pages, empty):
+    url, put = empty
+    put(1)
+    page, held = pages(url), []
+    calm(page)
+    page.route("**/api/jobs?*", lambda route: held.append((route, route.fetch())))
+    go(page, "jobs")
+    while not held:
+        page.wait_for_timeout(50)
+    (route, listed), *_ = held
+    page.evaluate(CANCEL, listed.json()["items"][0]["id"])
+    route.fulfill(response=listed)
+
+    expect(page.locator(".jobs tbody tr")).to_contain_text("cancelled")
 
 
 def test_two_viewers_see_what_one_does(pages, server):

@@ -21,7 +21,7 @@ const LONGEST_PAUSE = 30;
 const OPENS_WITHIN = 10; // seconds until the first event: a connection that hangs reports no error by itself
 
 const liveListeners = {}; // by kind
-let source = null, stream = null, topics = "", followed = "", failed = 0, isStarted = false;
+let source = null, stream = null, topics = "", followed = [], told = "", failed = 0, isStarted = false;
 let againTimer, openTimer;
 
 export const live = {
@@ -46,10 +46,8 @@ export const live = {
     return () => { listeners.delete(listener); topicsMayHaveChanged(); };
   },
   follow(ids) {
-    const jobs = ids.slice(0, 100), now = stream;
-    if (jobs.join() === followed) return;
-    followed = jobs.join();
-    if (now) api.post(`events/${now}/follow`, { jobs }).catch(() => { if (now === stream) reconnect(); });
+    followed = ids.slice(0, 100);
+    tellStream();
   },
   /** Pause, or go on. */
   turn() {
@@ -68,6 +66,16 @@ function become(status, trouble = null) {
   Object.assign(live, { status, trouble, lostAt });
   report("status", status);
 }
+
+/** Tell the stream, once it is there, which jobs; what it answers about them comes as no event. */
+function tellStream() {
+  const now = stream, ids = followed.join();
+  if (!now || told === ids) return;
+  told = ids;
+  api.post(`events/${now}/follow`, { jobs: followed }).then(reportJobs, () => { if (now === stream) reconnect(); });
+}
+
+function reportJobs({ jobs }) { jobs?.forEach((job) => report("job", job)); }
 
 const wantedTopics = () => [...ALWAYS, ...ON_DEMAND.filter((kind) => liveListeners[kind]?.size)].join();
 
@@ -91,7 +99,8 @@ function connect() {
   if (document.hidden) { disconnect(); return; }
   if (source) return;
   topics = wantedTopics();
-  const mine = source = new EventSource(api.url("events", { topics, jobs: followed }));
+  told = followed.join();
+  const mine = source = new EventSource(api.url("events", { topics, jobs: told }));
   for (const kind of EVENTS) mine.addEventListener(kind, (event) => { if (mine === source) take(kind, JSON.parse(event.data)); });
   mine.onerror = () => { if (mine === source) lose(); };
   openTimer = setTimeout(mine.onerror, OPENS_WITHIN * 1000);
@@ -102,7 +111,7 @@ function lose() {
   failed += 1;
   const pause = Math.min(2 ** failed, LONGEST_PAUSE) * 1000;
   live.retryAt = clock.now() + pause;
-  become("lost", "The live stream is lost");
+  become("lost", "The live stream was lost");
   clearTimeout(againTimer);
   againTimer = setTimeout(connect, pause);
   if (failed === 1) api.get("session").catch(() => {}); // a 401 leads to the login
@@ -113,7 +122,7 @@ function take(kind, data) {
   clearTimeout(openTimer);
   if (kind === "notice") { become("live", data.text); return; }
   if (kind === "overflow") { reconnect(); return; }
-  if (data?.stream) stream = data.stream;
+  if (data?.stream) { stream = data.stream; tellStream(); }
   if (data?.at) clock.set(data.at);
   if (kind === "snapshot") takeSnapshot(data);
   else if (kind === "board") takeBoard(live.board ? merged(live.board, data) : data);
@@ -123,7 +132,7 @@ function take(kind, data) {
 
 function takeSnapshot(data) {
   if (data.board) takeWhole(data.board); else live.refresh();
-  for (const job of data.jobs ?? []) report("job", job);
+  reportJobs(data);
   for (const kind of ON_DEMAND) report(kind, data[kind] ?? null);
 }
 

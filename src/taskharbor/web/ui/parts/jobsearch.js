@@ -49,7 +49,7 @@ export function useJobs(q, sort) {
     const changed = new Set();
     const jobs = now.jobs.map((job) => {
       const next = byId.get(job.id);
-      if (!next || next.version === job.version) return job;
+      if (!next || next.version <= job.version) return job; // an answer may be older than an event
       changed.add(job.id);
       return { ...job, ...next };
     });
