@@ -53,6 +53,22 @@ def guarded(flowing, tmp_path_factory):
         yield TokenServer(f"http://127.0.0.1:{port}/ui/", tokens)
 
 
+MIDDLES = """() => [...document.querySelectorAll("tbody tr")].map((row) => {
+  const middle = (box) => box.top + box.height / 2;
+  return middle(row.querySelector(".flowbar").getBoundingClientRect()) - middle(row.getBoundingClientRect());
+})"""
+
+
+def test_progress_is_on_the_line_of_its_workflow(pages, flowing):
+    page = pages(flowing.at("workflows?kind=all"))
+    expect(page.locator("tbody tr").first).to_be_visible()
+
+    middles = page.evaluate(MIDDLES)
+
+    assert middles
+    assert max(map(abs, middles)) <= 1
+
+
 def in_store(server, work):
     """What a coroutine makes of the driver of the server's store."""
 

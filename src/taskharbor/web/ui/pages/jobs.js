@@ -94,7 +94,7 @@ function StateTabs({ q, board, sort }) {
   const retrying = useAsk(known && known.scheduled + known.ready < 2e4 ? "jobs/count" : null, { q: withField(q, "state", "state:retrying") }, { every: 30 }).answer;
   const tab = (state, word, count) => html`<a href=${href("jobs", [], { q: withField(q, "state", state && `state:${state}`), sort })} aria-current=${now === state ? "true" : undefined}>${word} <b>${count}</b></a>`;
   return html`<nav class="tabs" aria-label="State" tabindex="-1">${tab("", "All", known && number(total(known)))}
-    ${STATES.map((state) => tab(state, html`<span class=${`st ${state}`}><${Shape} glyph=${state}/></span> ${capital(state)}`, state === "retrying" ? retrying && counted(retrying) : known && number(known[state])))}</nav>`;
+    ${STATES.map((state) => tab(state, html`<span class=${`st ${state}`}><${Shape} glyph=${state}/></span> ${capital(state)}`, known && (state === "retrying" ? retrying && counted(retrying) : number(known[state]))))}</nav>`;
 }
 
 const backTo = (list, before) => (list.backTo ? `${before}back to ${time(list.backTo, "min")}` : "");

@@ -26,7 +26,7 @@ export function whenText(job) {
   const queue = live.board?.queues.find((one) => one.name === job.queue);
   if (job.finished_at) return ago(job.finished_at);
   if (job.cancel_requested) return "stopping";
-  if (job.state === "running") return `since ${span(ran(job))}`;
+  if (job.state === "running") return `for ${span(ran(job))}`;
   if (job.state === "scheduled") return ago(job.run_at);
   if (queue?.paused) return "queue is paused";
   if (job.state === "blocked") return job.key ? `behind ${job.key}` : "waits for others";
