@@ -2,7 +2,7 @@
 
     python bench/bench_before.py [--commit ad11b1c] [--store sqlite postgres redis] [--rounds 7]
 
-That commit is the last one before the tables of SQLite and Postgres were made anew. It is checked out for the
+That commit is the last one before the tables of SQLite and Postgres were given their present layout. It is checked out for the
 time of the run. Each round is a process of its own, with the packages of this environment, the sources of one
 commit, and an empty, durable store. Handlers do nothing. Medians of the rounds.
 """
@@ -27,7 +27,7 @@ from typing import Any
 from cpu import Stopwatch
 
 HERE = Path(__file__).resolve().parent
-BEFORE_ANEW = "ad11b1c"
+BEFORE_THE_LAYOUT = "ad11b1c"
 STORES = ("sqlite", "postgres", "redis")
 HEAD = [
     "what",
@@ -71,7 +71,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--commit", default=BEFORE_ANEW)
+    parser.add_argument("--commit", default=BEFORE_THE_LAYOUT)
     parser.add_argument("--store", nargs="+", choices=STORES, default=STORES)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--jobs", type=int, default=10_000)
@@ -158,7 +158,7 @@ async def _measured_queues(url: str, jobs: int, servers: list[int], found: Figur
         return None
 
     @harbor.task
-    async def tell(number: int) -> None:
+    async def report(number: int) -> None:
         started.put_nowait(time.perf_counter())
 
     def calls(task: Any, count: int, *, keyed: bool = False) -> list[Any]:
@@ -199,7 +199,7 @@ async def _measured_queues(url: str, jobs: int, servers: list[int], found: Figur
 
         await timed("one by one, from a coroutine", SINGLES, singles)
         await drain(400)
-        await _picked_up(harbor, tell, started, servers, found)
+        await _picked_up(harbor, report, started, servers, found)
 
 
 async def _picked_up(
