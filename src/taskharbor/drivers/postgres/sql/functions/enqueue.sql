@@ -22,6 +22,7 @@ declare
     v_now timestamptz;
     v_count integer := cardinality(p_ids);
     v_stored integer;
+    v_is_one_group boolean;
     v_lined integer;
     v_seqs bigint[];
     v_skip boolean[];     -- per job: it gets no record of its own
@@ -224,30 +225,31 @@ begin
                  unnest(p_idempotency_keys) as once, unnest(p_queues) as queue, unnest(p_lanes) as lane,
                  unnest(p_flags) as flags, unnest(v_skip) as skip) i
     where i.skip is not true;
-    insert into waiting (seq, eligible_at, id, rank, is_timed, queue, lane, line)
-    select i.seq, coalesce(i.run_at, case when i.delay > 0 then after(v_now, i.delay) end, v_now), i.id,
-           coalesce(-i.priority, -p_priorities[1], 0), i.run_at is not null or coalesce(i.delay > 0, false),
-           coalesce(i.queue, p_queues[1]), coalesce(i.lane, p_lanes[1], 'any'),
-           coalesce(i.queue, p_queues[1]) || '/' || coalesce(i.lane, p_lanes[1], 'any') || '/' || coalesce(i.type, p_types[1])
-    from (select unnest(p_ids) as id, unnest(v_seqs) as seq, unnest(p_run_ats) as run_at, unnest(p_delays) as delay,
-                 unnest(p_priorities) as priority, unnest(v_blocked) as blocked, unnest(p_queues) as queue,
-                 unnest(p_lanes) as lane, unnest(p_types) as type, unnest(v_skip) as skip) i
-    where i.skip is not true and i.blocked is not true;
-    get diagnostics v_lined = row_count;
-    if p_run_ats is null and p_delays is null and cardinality(p_queues) = 1 and coalesce(cardinality(p_lanes), 1) = 1
-       and coalesce(cardinality(p_priorities), 1) = 1
-    then  -- nearly always: one group
-        insert into tally_change (queue, lane, rank, change)
-        select p_queues[1], coalesce(p_lanes[1], 'any'), coalesce(-p_priorities[1], 0), v_lined where v_lined > 0;
-    else
-        insert into tally_change (queue, lane, rank, slice, change)
-        select coalesce(i.queue, p_queues[1]), coalesce(i.lane, p_lanes[1], 'any'), coalesce(-i.priority, -p_priorities[1], 0),
-               case when i.run_at is not null then slice_of(i.run_at) when i.delay > 0 then slice_of(after(v_now, i.delay))
-                    else '-infinity' end, count(*)
-        from unnest(p_ids, p_run_ats, p_delays, p_priorities, p_queues, p_lanes, v_blocked, v_skip)
-             as i(id, run_at, delay, priority, queue, lane, blocked, skip)
-        where i.skip is not true and i.blocked is not true group by 1, 2, 3, 4;
-    end if;
+    -- Nearly always all that waits is one group of the tallies.
+    v_is_one_group := p_run_ats is null and p_delays is null and cardinality(p_queues) = 1
+                      and coalesce(cardinality(p_lanes), 1) = 1 and coalesce(cardinality(p_priorities), 1) = 1;
+    v_lined := v_count - coalesce(cardinality(array_positions(v_skip, true)), 0) - coalesce(cardinality(array_positions(v_blocked, true)), 0);
+    with line as (
+        insert into waiting (seq, eligible_at, id, rank, is_timed, queue, lane, line)
+        select i.seq, coalesce(i.run_at, case when i.delay > 0 then after(v_now, i.delay) end, v_now), i.id,
+               coalesce(-i.priority, -p_priorities[1], 0), i.run_at is not null or coalesce(i.delay > 0, false),
+               coalesce(i.queue, p_queues[1]), coalesce(i.lane, p_lanes[1], 'any'),
+               coalesce(i.queue, p_queues[1]) || '/' || coalesce(i.lane, p_lanes[1], 'any') || '/' || coalesce(i.type, p_types[1])
+        from (select unnest(p_ids) as id, unnest(v_seqs) as seq, unnest(p_run_ats) as run_at, unnest(p_delays) as delay,
+                     unnest(p_priorities) as priority, unnest(v_blocked) as blocked, unnest(p_queues) as queue,
+                     unnest(p_lanes) as lane, unnest(p_types) as type, unnest(v_skip) as skip) i
+        where i.skip is not true and i.blocked is not true
+    )
+    insert into tally_change (queue, lane, rank, slice, change)
+    select p_queues[1], coalesce(p_lanes[1], 'any'), coalesce(-p_priorities[1], 0), '-infinity', v_lined
+    where v_is_one_group and v_lined > 0
+    union all
+    select coalesce(i.queue, p_queues[1]), coalesce(i.lane, p_lanes[1], 'any'), coalesce(-i.priority, -p_priorities[1], 0),
+           case when i.run_at is not null then slice_of(i.run_at) when i.delay > 0 then slice_of(after(v_now, i.delay))
+                else '-infinity' end, count(*)
+    from unnest(p_ids, p_run_ats, p_delays, p_priorities, p_queues, p_lanes, v_blocked, v_skip)
+         as i(id, run_at, delay, priority, queue, lane, blocked, skip)
+    where not v_is_one_group and i.skip is not true and i.blocked is not true group by 1, 2, 3, 4;
     if not p_always_wake and random() < 0.001 then  -- never in a transaction of the caller's, which may go on for long
         perform fold_tallies();
     end if;

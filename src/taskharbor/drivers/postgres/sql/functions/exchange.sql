@@ -42,6 +42,7 @@ declare
     v_leased text[] := p_queues;
     v_lines text[] := p_start_lines;
     v_back bigint;
+    v_is_back boolean;           -- was something handed back to these queues since the last claim?
     v_queue text;
     v_lane text;
     v_line text;
@@ -66,8 +67,8 @@ declare
     v_some integer;
     v_usual integer;
     v_has_keys boolean;
+    v_is_limited boolean;
     v_odd uuid[] := '{}';        -- jobs with a past, a time or other links than a key
-    v_round record;
     v_stops boolean;             -- is there a parent whose children must not be handed out?
     v_lost uuid[] := '{}';       -- jobs whose rows have vanished
     v_are_members boolean;       -- is all that is settled of families, and more than children?
@@ -77,11 +78,11 @@ declare
 begin
     if p_ids is not null then
         -- Jobs of families with more bonds than a parent, alone as in a chain: `settle_attempts` does nothing with them.
-        select s.link_flags & 32 <> 0 into v_are_members from job_state s where s.id = p_ids[1];
-        if v_are_members and p_others is null and not exists (
+        v_are_members := p_others is null and not exists (
             select from unnest(p_ids) as i(id)
-            cross join lateral (select from job_state k where k.id = i.id and k.link_flags & 32 = 0 offset 0) s)
-        then
+            left join lateral (select k.link_flags from job_state k where k.id = i.id offset 0) s on true
+            where coalesce(s.link_flags, 0) & 32 = 0);
+        if v_are_members then
             o_done := '{}';
             if cardinality(p_ids) = 1 and not p_marks[1] then
                 select * into v_link from settle_link(p_now, p_ids[1], p_tokens[1], p_workers[1], p_results[1]);
@@ -161,17 +162,15 @@ begin
             v_harbor := least(v_harbor, budget_room('worker', p_worker, p_rate_count, p_rate_us, v_now));
         end if;
     end if;
-    if p_now is null then
-        v_back := (select max(b.no) from handed_back b);
-        o_id := v_back::text;
-        if v_lines is not null and v_back > coalesce(p_back, 0) and exists (
-            select from handed_back b where b.no > coalesce(p_back, 0) and b.queue = any (p_queues))
-        then
-            v_lines := null;
-        end if;
+    select case when p_now is null then (select max(b.no) from handed_back b) end,
+           p_now is null and v_lines is not null and exists (
+               select from handed_back b where b.no > coalesce(p_back, 0) and b.queue = any (p_queues)),
+           p_types is null and exists (select from family f where f.is_stopping and f.is_open)
+    into v_back, v_is_back, v_stops;
+    o_id := v_back::text;
+    if v_is_back then
+        v_lines := null;
     end if;
-
-    v_stops := p_types is null and exists (select from family f where f.is_stopping and f.is_open);
     foreach v_queue in array v_queues loop
         exit when v_left <= 0;
         v_room := v_left;
@@ -248,12 +247,9 @@ begin
     v_fence := micros(v_now);
     o_created_at := v_now;
     if v_left > 0 then
-        if exists (select from owed) or exists (select from family f where f.deadline <= v_now) then
-            o_seq := 8;
-        end if;
-        if exists (select from stripe) then
-            o_rank := 1;
-        end if;
+        select case when exists (select from owed) or exists (select from family f where f.deadline <= v_now) then 8 else 0 end,
+               case when exists (select from stripe) then 1 end
+        into o_seq, o_rank;
     end if;
     if cardinality(v_rows) = 0 then
         return next;
@@ -271,32 +267,32 @@ begin
             where s.id = any (v_ids) and s.version = 1 and s.link_flags & 62 = 0 and not s.is_timed
             returning s.key is not null as is_keyed
         )
-        select count(*), bool_or(u.is_keyed) into v_usual, v_has_keys from u;
+        -- A limit that was set since this began counts these, too: the call that sets it waits for writers of `lease`.
+        select count(*), bool_or(u.is_keyed), exists (
+            select from queue_settings r where r.max_running is not null and (r.queue = '*' or r.queue = any (v_from)))
+        into v_usual, v_has_keys, v_is_limited from u;
         if v_usual = cardinality(v_ids) then  -- none of them has a time or is a copy
-            delete from waiting where ctid = any (v_rows);
+            with gone as (
+                delete from waiting where ctid = any (v_rows)
+            )
             insert into tally_change (queue, lane, rank, change)
             select r.queue, r.lane, r.rank, -r.count from unnest(v_from, v_lanes, v_ranks, v_counts) as r(queue, lane, rank, count);
         else
             with gone as (
                 delete from waiting w where w.ctid = any (v_rows) returning w.*
+            ), tallied as (
+                insert into tally_change (queue, lane, rank, slice, change)
+                select g.queue, g.lane, g.rank, case when g.is_timed then slice_of(g.eligible_at) else '-infinity' end, -count(*)
+                from gone g where not g.is_copy group by 1, 2, 3, 4
             )
-            insert into tally_change (queue, lane, rank, slice, change)
-            select g.queue, g.lane, g.rank, case when g.is_timed then slice_of(g.eligible_at) else '-infinity' end, -count(*)
-            from gone g where not g.is_copy group by 1, 2, 3, 4;
-            v_odd := array(select s.id from job_state s where s.id = any (v_ids) and s.state = 0);
+            select array(select s.id from job_state s where s.id = any (v_ids) and s.state = 0) into v_odd;
         end if;
         o_max_attempts := cardinality(v_odd);
         return next;
         v_taken := 0;
-        for v_round in
-            select r.rank, r.lane, v_ids[r.first : r.first + r.count - 1] as ids
-            from unnest(v_ranks, v_lanes, v_counts, v_firsts) as r(rank, lane, count, first) where v_usual > 0
-        loop
-            if cardinality(v_odd) > 0 then
-                v_round.ids := array(select unnest(v_round.ids) except select unnest(v_odd));
-            end if;
+        if v_usual > 0 then
             return query
-            select j.id::text, j.seq, j.type, j.queue, j.payload, j.created_at, v_round.rank, v_round.lane, null::timestamptz,
+            select j.id::text, j.seq, j.type, j.queue, j.payload, j.created_at, r.rank, r.lane, null::timestamptz,
                 j.max_attempts, j.max_stalls,
                 case when j.timeout_us <> 0 or j.min_backoff_us is not null or j.max_backoff_us is not null or j.headers is not null then
                     ('[' || concat_ws(',', j.timeout_us, coalesce(j.min_backoff_us::text, 'null'), coalesce(j.max_backoff_us::text, 'null'),
@@ -305,10 +301,13 @@ begin
                      when j.parent is not null then ('"' || j.parent::text || coalesce(j.root::text, '') || '"')::json end,
                 case when v_has_keys then (select k.key from job_state k where k.id = j.id) end,
                 null::integer[], null::smallint[], null::integer[], null::timestamptz
-            from job j where j.id = any (v_round.ids);
-            get diagnostics v_some = row_count;
-            v_taken := v_taken + v_some;
-        end loop;
+            from unnest(v_ranks, v_lanes, v_counts, v_firsts) as r(rank, lane, count, first)
+            cross join lateral (
+                select k.* from job k
+                where k.id = any (case when cardinality(v_odd) = 0 then v_ids[r.first : r.first + r.count - 1] else array(
+                    select unnest(v_ids[r.first : r.first + r.count - 1]) except select unnest(v_odd)) end) offset 0) j;
+            get diagnostics v_taken = row_count;
+        end if;
         if cardinality(v_odd) > 0 then
             return query
             update job_state s set
@@ -341,8 +340,7 @@ begin
                 null::timestamptz, null::integer, null::integer, array_to_json(v_lost), null::bytea, null::integer[],
                 null::smallint[], null::integer[], null::timestamptz;
         end if;
-        -- A limit that was set since this began counts these, too: the call that sets it waits for writers of `lease`.
-        if exists (select from queue_settings r where r.max_running is not null and (r.queue = '*' or r.queue = any (v_from))) then
+        if v_is_limited then
             insert into slot (queue, id, expires_at)
             select r.queue, v_ids[i], v_ends from unnest(v_from, v_counts, v_firsts) as r(queue, count, first)
             cross join generate_series(r.first, r.first + r.count - 1) as i

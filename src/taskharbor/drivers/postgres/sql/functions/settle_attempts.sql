@@ -28,8 +28,6 @@ declare
     v_token uuid := p_tokens[1];
     v_worker text := p_workers[1];
     v_mark boolean := p_marks[1];
-    v_queue text;
-    v_are_alike boolean;    -- all of them are of that queue, and no children
     v_part record;
     v_acked uuid[];         -- what the usual way has done,
     v_places integer[];     -- and its places in p_ids
@@ -64,7 +62,6 @@ begin
     if not v_sweeps and cardinality(v_others) < v_count then
         -- The usual way, for acks of jobs that ran for the first time. To look all of them up together costs a third of as many
         -- look-ups, and there is little else to see to. The ids are sorted, so width_bucket is the place of one of them.
-        select h.queue into v_queue from lease h where h.token = p_tokens[1] limit 1;
         with u as (
             update job_state s set state = 4, version = 3, updated_at = o_at, ends_at = o_at,
                 result = case when p_results is not null then p_results[width_bucket(s.id, p_ids)] end
@@ -78,42 +75,53 @@ begin
                       and s.worker = coalesce(p_workers[p_leases[width_bucket(s.id, p_ids)]], s.worker)
                       and (s.key is not null) = p_marks[p_leases[width_bucket(s.id, p_ids)]] end
               and (p_others is null or width_bucket(s.id, p_ids) <> all (v_others))
-            returning s.id, s.queue = v_queue and s.link_flags & 64 = 0 as is_alike
+            returning s.id, s.queue, s.link_flags & 64 <> 0 as is_child
+        ), acked as (
+            select u.queue, u.is_child, array_agg(u.id) as ids from u where not v_has_settings group by 1, 2
+        ), filed as (
+            insert into finished (at, queue, state, ids)
+            select o_at, a.queue, 4, a.ids[i : i + 99]
+            from acked a cross join lateral generate_series(1, cardinality(a.ids), 100) as i where not a.is_child
+        ), filed_children as (
+            insert into child_end (at, queue, ids)
+            select o_at, a.queue, a.ids[i : i + 99]
+            from acked a cross join lateral generate_series(1, cardinality(a.ids), 100) as i where a.is_child
+        ), tallied as (
+            insert into tally_change (queue, state, change) select a.queue, 4, cardinality(a.ids) from acked a
         )
-        select array_agg(u.id), bool_and(u.is_alike) into v_acked, v_are_alike from u;
-        for v_part in  -- nearly always one queue, and no children
-            select v_queue as queue, false as is_child, v_acked as ids where v_are_alike
-            union all
-            select s.queue, s.link_flags & 64 <> 0, array_agg(s.id) from job_state s
-            where s.id = any (v_acked) and v_are_alike is not true group by 1, 2
-        loop
-            if v_has_settings then
+        select array_agg(u.id), array_agg(u.id) filter (where u.is_child) into v_acked, v_children from u;
+        if v_has_settings then
+            for v_part in
+                select s.queue, s.link_flags & 64 <> 0 as is_child, array_agg(s.id) as ids from job_state s
+                where s.id = any (v_acked) group by 1, 2
+            loop
                 delete from slot where queue = v_part.queue and id = any (v_part.ids);
-            end if;
-            if v_part.is_child then
-                v_children := v_children || v_part.ids;
-            end if;
-            if v_has_settings and retention(v_part.queue, 4) = 0 then
-                if v_part.is_child then
-                    v_gone := v_gone || v_part.ids;
+                if retention(v_part.queue, 4) = 0 then
+                    if v_part.is_child then
+                        v_gone := v_gone || v_part.ids;
+                    else
+                        perform forget(v_part.ids);
+                    end if;
+                elsif v_part.is_child then
+                    insert into child_end (at, queue, ids)
+                    select o_at, v_part.queue, v_part.ids[i : i + 99] from generate_series(1, cardinality(v_part.ids), 100) as i;
+                    insert into tally_change (queue, state, change) values (v_part.queue, 4, cardinality(v_part.ids));
                 else
-                    perform forget(v_part.ids);
+                    insert into finished (at, queue, state, ids)
+                    select o_at, v_part.queue, 4, v_part.ids[i : i + 99] from generate_series(1, cardinality(v_part.ids), 100) as i;
+                    insert into tally_change (queue, state, change) values (v_part.queue, 4, cardinality(v_part.ids));
                 end if;
-            elsif v_part.is_child then
-                insert into child_end (at, queue, ids)
-                select o_at, v_part.queue, v_part.ids[i : i + 99] from generate_series(1, cardinality(v_part.ids), 100) as i;
-                insert into tally_change (queue, state, change) values (v_part.queue, 4, cardinality(v_part.ids));
-            else
-                insert into finished (at, queue, state, ids)
-                select o_at, v_part.queue, 4, v_part.ids[i : i + 99] from generate_series(1, cardinality(v_part.ids), 100) as i;
-                insert into tally_change (queue, state, change) values (v_part.queue, 4, cardinality(v_part.ids));
-            end if;
-        end loop;
+            end loop;
+        end if;
         if cardinality(v_acked) = v_count then
             if v_key_ids is not null then
                 perform leave_keys(o_at, v_key_rows, v_nexts);
             end if;
-            perform drop_hints(p_leases, p_tokens, array(select generate_series(1, v_count)));
+            if p_leases is null then  -- as `drop_hints`
+                delete from lease where token = v_token and claimed = v_count;
+            else
+                perform drop_hints(p_leases, p_tokens, array(select generate_series(1, v_count)));
+            end if;
             if v_children is not null then
                 o_counted := count_children(v_children, v_gone);
             end if;

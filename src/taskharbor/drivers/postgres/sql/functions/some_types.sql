@@ -7,7 +7,7 @@ create or replace function {schema}.some_types(
 returns table (rows tid[], ids uuid[])
 language plpgsql set search_path = {schema}, pg_temp {plan} as $$
 declare
-    v_lines text[] := array(select p_queue || '/' || p_lane || '/' || t.name from unnest(p_types) as t(name));
+    v_lines text[];
     v_at timestamptz := p_at;
     v_seq bigint := p_seq;
     v_walks integer := 3;
@@ -16,8 +16,11 @@ declare
     v_mine tid[];
     v_rows tid[];
     v_ids uuid[];
-    v_stops boolean := exists (select from family f where f.is_stopping and f.is_open);
+    v_stops boolean;
 begin
+    select array(select p_queue || '/' || p_lane || '/' || t.name from unnest(p_types) as t(name)),
+           exists (select from family f where f.is_stopping and f.is_open)
+    into v_lines, v_stops;
     loop
         if v_walks > 0 then
             select array_agg(e.row) filter (where e.line = any (v_lines)), count(*),
