@@ -2,9 +2,10 @@
 
     python bench/bench_before.py [--commit ad11b1c] [--store sqlite postgres redis] [--rounds 7]
 
-That commit is the last one before the tables of SQLite and Postgres were given their present layout. It is checked out for the
-time of the run. Each round is a process of its own, with the packages of this environment, the sources of one
-commit, and an empty, durable store. Handlers do nothing. Medians of the rounds.
+That commit is the last one before the tables of SQLite and Postgres were given their present layout. It is
+checked out for the time of the run. Each round is a process of its own, with the packages of this
+environment, the sources of one commit, and an empty, durable store. Handlers do nothing. Medians of the
+rounds.
 """
 
 from __future__ import annotations
