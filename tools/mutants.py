@@ -5,6 +5,7 @@
     python tools/mutants.py --all              every mutant of every file: hours
     python tools/mutants.py --only retry       of these files only
     python tools/mutants.py --narrow           of SQL only, judged by the cases of the kit about that file
+    python tools/mutants.py --minutes 5        each suite begins no mutant after so long; the next run goes on
     python tools/mutants.py --write            write docs/operations/mutation-results.md from what is known
 
 What was killed once is not run again while its file is unchanged; --again forgets that. The mutants that
@@ -44,7 +45,7 @@ def main() -> int:
                 wanted = [mutant for mutant in mutants if mutant in chosen]
                 if options.narrow:
                     wanted = [mutant for mutant in wanted if not mutant.is_python]
-                _judge(suite, wanted, is_narrow=options.narrow)
+                _judge(suite, wanted, options)
     known = _known()
     account = Account(everything, chosen, {one: known.get(one.stamp, "") for one in chosen}, options.seed)
     print(summary(account))
@@ -69,7 +70,7 @@ def _lot(mutant: Mutant, seed: int) -> bytes:
     return hashlib.sha256(name.encode()).digest()
 
 
-def _judge(suite: Suite, mutants: list[Mutant], *, is_narrow: bool) -> None:
+def _judge(suite: Suite, mutants: list[Mutant], options: argparse.Namespace) -> None:
     """Have the mutants of one suite judged in a process of their own, which writes down what it finds."""
     known = _known()
     mutants = [mutant for mutant in mutants if not _is_settled(mutant, known.get(mutant.stamp, ""))]
@@ -80,13 +81,21 @@ def _judge(suite: Suite, mutants: list[Mutant], *, is_narrow: bool) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "mutation.runner", suite.name, str(_FOLDER / f"answers-{suite.name}.jsonl")],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "tools"), "MUTANT_NARROW": "1" if is_narrow else ""},
+        env={**os.environ, **_environment(options)},
         input="\n".join(mutant.key for mutant in mutants),
         text=True,
         check=False,
     )
     if done.returncode:
         print(f"{suite.name}: pytest ended with {done.returncode}", flush=True)
+
+
+def _environment(options: argparse.Namespace) -> dict[str, str]:
+    return {
+        "PYTHONPATH": str(ROOT / "tools"),
+        "MUTANT_NARROW": "1" if options.narrow else "",
+        "MUTANT_MINUTES": options.minutes,
+    }
 
 
 def _is_settled(mutant: Mutant, verdict: str) -> bool:
@@ -111,6 +120,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="files with this in their path")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--narrow", action="store_true")
+    parser.add_argument("--minutes", default="", help="of each suite; after these no further mutant begins")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--write", action="store_true")
     return parser.parse_args()

@@ -68,6 +68,7 @@ def summary(account: Account) -> str:
         f"{len(account.open_survivors)} open",
         f"comparisons of tokens and ends: {len(critical)} of {_count_critical(account)} run, "
         f"{percent(account, critical):.1f} % killed",
+        *(f"STALE REASON {entry['path']}: `{entry['before']}`" for entry in _stale(account)),
     ]
     return "\n".join(lines)
 
@@ -79,15 +80,24 @@ def write(account: Account) -> None:
 
 def reason_for(mutant: Mutant) -> str | None:
     """Why no test can distinguish this mutant from the original, if a reason is written."""
-    function = mutant.function[0] if mutant.function else ""
-    this = (mutant.path, function, mutant.before, mutant.after)
-    for entry in _EXPLAINED:
-        if (entry["path"], entry["function"], entry["before"], entry["after"]) == this:
-            return str(entry["reason"])
-    return None
+    entry = _EXPLAINED.get(_written(mutant))
+    return None if entry is None else str(entry["reason"])
 
 
-_EXPLAINED = tomllib.loads(Path(__file__).with_name("equivalent.toml").read_text("utf-8")).get("mutant", [])
+def _written(mutant: Mutant) -> tuple[str, ...]:
+    """As equivalent.toml names it: without its line, which moves."""
+    return mutant.path, mutant.function[0] if mutant.function else "", mutant.before, mutant.after
+
+
+def _stale(account: Account) -> list[dict[str, str]]:
+    there = {_written(mutant) for mutants in account.everything.values() for mutant in mutants}
+    return [entry for written, entry in _EXPLAINED.items() if written not in there]
+
+
+_EXPLAINED = {
+    (entry["path"], entry["function"], entry["before"], entry["after"]): entry
+    for entry in tomllib.loads(Path(__file__).with_name("equivalent.toml").read_text("utf-8"))["mutant"]
+}
 
 
 # ------------------------------------------------------------------ the page

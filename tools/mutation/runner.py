@@ -41,6 +41,7 @@ MOST_TESTS = 300
 _TOOL = 3  # of sys.monitoring: a number that no debugger, profiler or coverage takes
 _COLD = "MUTANT"  # the environment variable that names the one mutant of this process
 _IS_NARROW = bool(os.environ.get("MUTANT_NARROW"))
+_MINUTES = float(os.environ.get("MUTANT_MINUTES") or "inf")  # after so many no further mutant begins
 Lines = dict[str, set[int]]
 
 
@@ -56,6 +57,7 @@ class Runner:
         self._cold = cold
         self.failure: str | None = None
         self._running: dict[int, tuple[Mutant, float, int]] = {}
+        self._ends = time.monotonic() + 60 * _MINUTES
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if self._suite.judges(item.nodeid)]
@@ -67,6 +69,7 @@ class Runner:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if session.testsfailed:
             raise session.Failed(f"{session.testsfailed} errors while collecting")
+        gc.unfreeze()  # tests/conftest.py hides all that was imported: here it is looked for and changed
         _start_server(self._suite.store)
         reach = Reach(self._suite, session, self)
         if self._cold is not None:
@@ -74,7 +77,8 @@ class Runner:
             return True
         reach.learn()
         for mutant in self._mutants:
-            self._judge(session, mutant, reach)
+            if time.monotonic() < self._ends:
+                self._judge(session, mutant, reach)
         while self._running:
             self._reap()
         return True
@@ -184,6 +188,10 @@ class Reach:
                 "lines": {path: sorted(lines) for path, lines in found.items() if lines},
             }
         watch.end()
+        if not any(found["lines"] for found in self._known.values()):
+            raise RuntimeError(
+                "no test has reached a line of the files that are changed: nothing was watched"
+            )
         failing = [name for name in self._items if not self._known[name]["passes"]]
         if len(failing) > len(self._items) // 10:
             raise RuntimeError(f"{len(failing)} tests fail without any change, {failing[0]} among them")
@@ -193,16 +201,16 @@ class Reach:
         self._file.write_text(json.dumps(self._known), "utf-8")
 
     def tests_for(self, mutant: Mutant) -> list[pytest.Item]:
-        """The tests that reach the change: those named after its file first, then what has killed a mutant
-        of any suite before, then the quickest."""
+        """The tests that reach the change: those about its file first, then what has killed a mutant of any
+        suite before, then the quickest."""
         usable = [name for name in self._items if self._known.get(name, {}).get("passes")]
         names = list(self._reaching(mutant, usable))
-        if _IS_NARROW and (judges := _judges_of(mutant)) is not None:
+        judges = _judges_of(mutant) or (f"test_{Path(mutant.path).stem}",)
+        if _IS_NARROW and _judges_of(mutant):
             names = [name for name in names if _module_of(self._items[name]) in judges]
-        stem = f"test_{Path(mutant.path).stem}.py"
         names.sort(
             key=lambda name: (
-                stem not in name,
+                _module_of(self._items[name]) not in judges,
                 _case(name) not in self._killers,
                 self._known[name]["seconds"],
             )
@@ -253,6 +261,7 @@ def _statement_of(mutant: Mutant) -> str:
 
 
 def _judges_of(mutant: Mutant) -> tuple[str, ...] | None:
+    """The modules of tests about a file of SQL or Lua; None: all have their say."""
     return None if mutant.is_python else JUDGES.get(Path(mutant.path).stem)
 
 

@@ -15,29 +15,47 @@ _PLUMBING = re.compile(
     "schema|scripts|server|statements|transactions|waking|wakeups"
 )
 
-# File of SQL → the modules of the kit that are about it. `--narrow` asks these alone.
+# File of SQL or Lua → the modules of tests that are about it. They come first; `--narrow` asks these alone.
 JUDGES: dict[str, tuple[str, ...]] = {
     "0001_schema.pre": ("enqueue",),
+    "0003_families.pre": ("families", "relatives"),
+    "0004_children.pre": ("families", "relatives"),
     "admit": ("enqueue_rates", "rates", "idempotency"),
     "configure_queue": ("limits", "settings"),
+    "count": ("listing", "limits"),
     "drop_hints": ("lease", "expiry"),
     "enqueue": ("idempotency", "enqueue"),
     "exchange": ("exchange", "expiry", "reserve_order", "claim_filters", "clocks", "lease"),
-    "extend": ("lease", "expiry", "limits"),
+    "exchange_acks": ("exchange", "ack", "lease"),
+    "exchange_claim": ("exchange", "expiry", "reserve_order"),
+    "exchange_room": ("limits", "rates", "exchange", "delays"),
+    "exchange_settle": ("exchange", "ack", "lease", "retry"),
+    "expired": ("expiry", "lease"),
+    "extend": ("lease", "expiry", "limits", "ack", "test_gates"),
     "find": ("listing", "listing_order", "families"),
     "jobs": ("lease", "ack"),
     "leave_finished": ("dead_letters", "requeue", "retention"),
     "limits": ("limits", "rates", "enqueue_rates"),
+    "lock_step": ("idempotency", "families"),
     "logbook": ("logbook",),
+    "look": ("expiry", "delays", "clocks"),
     "may_copy": ("head_starts", "speculation", "speculation_ends"),
+    "peek": ("reserve_order", "claim_filters"),
+    "prelude": ("lease", "expiry", "ack"),
+    "promote": ("delays", "clocks"),
     "prune": ("retention", "idempotency", "rates", "enqueue_rates", "logbook"),
     "put": ("idempotency", "retention"),
     "queries": ("listing", "listing_order", "dead_letters", "requeue"),
+    "rates": ("rates", "enqueue_rates", "limits"),
+    "read": ("listing", "relatives"),
+    "read_log": ("logbook",),
     "registry": ("presence", "roles", "schedules"),
     "reserve": ("expiry", "reserve_order", "claim_filters", "lease", "clocks", "speculation"),
     "room": ("limits",),
+    "room_for": ("limits",),
     "settle": ("ack", "retry", "expiry", "lease", "exchange"),
     "settle_attempts": ("ack", "exchange", "lease"),
+    "settle_link": ("families", "relatives", "ack"),
     "settle_members": ("families", "ack", "relatives", "stopping", "test_members"),
     "settle_or_leave": ("ack",),
     "settle_others": ("retry", "expiry", "lease", "ack", "exchange"),
@@ -45,7 +63,9 @@ JUDGES: dict[str, tuple[str, ...]] = {
     "steps": ("idempotency", "dead_letters", "requeue"),
     "store": ("test_missed_cancels", "wakeups"),
     "sweep": ("expiry", "lease"),
+    "take_note": ("families", "relatives", "stopping"),
     "upkeep": ("expiry", "retention", "idempotency"),
+    "write_families": ("families", "relatives", "stopping"),
     "write_state": ("speculation", "speculation_ends", "cancel", "listing"),
 }
 
@@ -93,8 +113,10 @@ _LEASES = (
 )
 _CLUSTER = "tests/integration/redis/cluster"
 _ODD_ANSWERS = "tests/integration/http/test_driver_odd_answers.py"
-_MISSED = "tests/integration/postgres/test_missed_cancels.py"
-_MEMBERS = "tests/integration/postgres/test_members.py"
+_OF_POSTGRES = tuple(
+    f"tests/integration/postgres/test_{name}.py"
+    for name in ("missed_cancels", "members", "claim_start", "gates")
+)
 _PARKED = ("tests/unit/drivers/redis", "tests/integration/redis/test_parked_claim.py")
 
 SUITES = {
@@ -104,7 +126,7 @@ SUITES = {
         Suite("shared", _directly_in("drivers"), ("tests/unit/drivers", _KIT), "memory"),
         Suite("memory", _of("drivers/memory", ".py"), (_KIT, "tests/unit/drivers/memory"), "memory"),
         Suite("sqlite", _of("drivers/sqlite", ".py", ".sql"), (_KIT, "tests/unit/drivers/sqlite"), "sqlite"),
-        Suite("postgres", _of("drivers/postgres", ".py", ".sql"), (_KIT, _MISSED, _MEMBERS), "postgres"),
+        Suite("postgres", _of("drivers/postgres", ".py", ".sql"), (_KIT, *_OF_POSTGRES), "postgres"),
         Suite("redis", _of("drivers/redis", ".py", ".lua"), (_KIT, *_PARKED), "redis"),
         Suite("cluster", _directly_in("drivers/redis/cluster"), (_CLUSTER,), "cluster"),
         Suite("http", _directly_in("drivers/http"), ("tests/unit/drivers/http", _ODD_ANSWERS), ""),
