@@ -274,6 +274,25 @@ async def test_a_heartbeat_of_a_lost_lease_waits_for_nothing(
     assert isinstance(beat, LeaseLost)
 
 
+async def test_a_heartbeat_is_stamped_when_it_has_its_place(
+    driver: PostgresDriver, database_url: str
+) -> None:
+    """Who counts what runs locks the places of leases that are over: an earlier stamp would revive one."""
+    await driver.configure_queue(QueueSettings(queue=QUEUE, max_running=5))
+    await driver.enqueue(new_jobs(1))
+    [job] = (await driver.reserve(claim(limit=1, lease_for=HOUR))).jobs
+    async with long_transaction(database_url) as holder:
+        await holder.execute(f"select from {driver.address.identifier}.slot for update")
+        beating = asyncio.create_task(driver.extend_leases([job.lease], HOUR))
+        await someone_waits(holder)
+        before = await holder.fetchval("select clock_timestamp()")
+        await holder.execute("rollback")
+        [beat] = await beating
+
+    assert isinstance(beat, Extended)
+    assert beat.at >= before
+
+
 @asynccontextmanager
 async def long_transaction(database_url: str) -> AsyncIterator[asyncpg.Connection]:
     connection = await asyncpg.connect(database_url)

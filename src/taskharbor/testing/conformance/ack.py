@@ -140,6 +140,23 @@ async def test_acks_of_several_claims_go_in_one_call(driver: Driver) -> None:
     assert states == [JobState.COMPLETED, JobState.COMPLETED, JobState.RUNNING, JobState.COMPLETED]
 
 
+async def test_leases_of_several_workers_go_in_one_call(driver: Driver) -> None:
+    """D03: each is judged by its own token and name; those of the lease beside it end nothing."""
+    await driver.enqueue(new_jobs(3), now=START)
+    first, second = await reserve(driver, limit=2, worker_id=WORKER)
+    third = await reserve_one(driver, worker_id=OTHER_WORKER)
+    mistaken = msgspec.structs.replace(second.lease, token=third.token, worker_id=OTHER_WORKER)
+    leases = [first.lease, mistaken, third.lease]
+
+    extended = await driver.extend_leases(leases, LEASE, now=START)
+    settled = await driver.settle([Ack(lease) for lease in leases], now=START)
+
+    for answers in (extended, settled):
+        assert [isinstance(answer, LeaseMismatch) for answer in answers] == [False, True, False]
+    states = [await state_of(driver, job.id) for job in (first, second, third)]
+    assert states == [JobState.COMPLETED, JobState.RUNNING, JobState.COMPLETED]
+
+
 async def test_jobs_of_several_claims_and_queues_that_end_together_keep_what_is_their_own(
     driver: Driver,
 ) -> None:

@@ -27,12 +27,14 @@ from taskharbor.testing.conformance.kit import (
     get_one,
     in_state,
     new_job,
+    requires,
     reserve_one,
     running,
     settle_one,
     state_of,
     unchanged,
 )
+from taskharbor.testing.conformance.relatives import ack, children, group, store
 
 DAY = timedelta(hours=24)
 CREATED, DUPLICATE = EnqueueResult.CREATED, EnqueueResult.DUPLICATE
@@ -108,6 +110,18 @@ async def test_a_key_is_forgotten_24_hours_after_the_end(
     assert (late.result, late.id != first.id) == (CREATED, True)
     again = await enqueue_one(driver, now=START + DAY, **fields)
     assert (again.id, again.result) == (late.id, DUPLICATE)
+
+
+async def test_the_key_of_a_root_is_forgotten_24_hours_after_the_end(driver: Driver) -> None:
+    """M06 Y43: to the microsecond, as that of any other job; then the same call stores another family."""
+    requires(driver, "workflows")
+    first, early, late = [group(idempotency_key=b"once") for _ in range(3)]
+    [child] = children(first, 1)
+    await store(driver, first, child)
+    await ack(driver, child)
+
+    assert await store(driver, early, *children(early, 1), now=START + DAY - MICROSECOND) == ["duplicate"] * 2
+    assert await store(driver, late, *children(late, 1), now=START + DAY) == ["blocked", "created"]
 
 
 async def test_a_key_outlives_its_record(driver: Driver) -> None:
