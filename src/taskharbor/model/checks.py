@@ -242,7 +242,14 @@ def check_new_jobs(jobs: Sequence[NewJob], now: datetime, max_payload: int = MAX
     like: NewJob | None = None
     for job in jobs:
         if like is not None and have_ids and _is_like(job, like, max_payload):
-            _check_own(job, like, now)
+            if (  # asked here: to call `_check_own` for each job would be a tenth of the check
+                job.priority is not like.priority
+                or job.run_at is not like.run_at
+                or job.delay is not like.delay
+                or job.key is not like.key
+                or job.idempotency_key is not like.idempotency_key
+            ):
+                _check_own(job, like, now)
             continue
         check_new_job(job, now, max_payload)
         has_bonds = has_bonds or job.bonds is not None
@@ -355,7 +362,7 @@ def _is_like(job: NewJob, like: NewJob, max_payload: int) -> bool:
         and job.max_stalls is like.max_stalls
         and job.timeout is like.timeout
         and job.update is like.update
-        and (job.key is None) is (like.key is None)  # bonds and updates ask for it
+        and (job.key is like.key or None not in (job.key, like.key))  # bonds and updates ask for it
         and job.min_backoff is like.min_backoff
         and job.max_backoff is like.max_backoff
         and job.bonds is like.bonds

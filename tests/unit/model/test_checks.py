@@ -7,6 +7,7 @@ import pytest
 
 from taskharbor.errors import InvalidArgument, InvalidLeaseDuration
 from taskharbor.model import checks
+from taskharbor.model.bonds import Bonds
 from taskharbor.model.job import NewJob, Update
 
 NOW = datetime(2031, 4, 5, 6, 7, 8, 9, tzinfo=UTC)
@@ -309,6 +310,20 @@ def test_a_bad_job_behind_one_of_its_like_is_refused(fields, key):
 
     with pytest.raises(InvalidArgument):
         checks.check_new_jobs([good, bad], NOW, max_payload=10)
+
+
+def test_a_later_job_of_a_call_needs_a_key_for_its_update_too():
+    update = Update()
+    good, bad = job(key=b"k", update=update), job(update=update)
+    checks.check_new_jobs([good, msgspec.structs.replace(good, key=b"other")], NOW)
+    with pytest.raises(InvalidArgument, match="give a key too"):
+        checks.check_new_jobs([good, bad], NOW)
+
+
+def test_a_later_job_of_a_call_has_no_key_beside_its_bonds_either():
+    bonds = Bonds(parent="018f0000-0000-7000-8000-000000000002")
+    with pytest.raises(InvalidArgument, match="leave the key out"):
+        checks.check_new_jobs([job(bonds=bonds), job(bonds=bonds, key=b"k")], NOW)
 
 
 def test_the_limits_are_those_that_the_reference_names():
