@@ -173,13 +173,16 @@ class JobWalk:
 
     def _fitting(self, jobs: Iterable[JobRecord]) -> list[JobRecord]:
         """Jobs that fit, without what they carry: ten thousand may be kept, and each may have megabytes."""
-        return [
-            msgspec.structs.replace(job, payload=b"", result=None) if self._search.needs_payloads else job
+        found = [
+            job
             for job in jobs
             if self._principal.may_use(job.queue)
             and (self._also is None or self._also(job))
             and matches(self._search, job, self._facts)
         ]
+        if not self._search.needs_payloads:
+            return found
+        return [msgspec.structs.replace(job, payload=b"", result=None) for job in found]
 
     async def _facts_of(self, driver: Driver) -> Circumstances:
         releases: dict[str, str] = {}

@@ -98,8 +98,6 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 """What is posted."""
 MOST_MS, MOST_SEARCH_MS = 25, 250
-MOST_PREVIEW_MS = {"postgres": 1000}
-"""Where counting ten thousand jobs misses the bound of a search: decision 0023."""
 ROUNDS = 5
 
 
@@ -280,8 +278,7 @@ async def dear_routes(store: Store, api: Api, job_id: str) -> dict[str, float]:
         "look": await cpu_ms(store, api, "board", looks=True),
         "look at the dead": await cold_look_ms(store, api),
     }
-    most = dict.fromkeys((*SEARCHES, "look at the dead"), MOST_SEARCH_MS)
-    most["bulk"] = MOST_PREVIEW_MS.get(store.kind, MOST_SEARCH_MS)
+    most = dict.fromkeys((*SEARCHES, "look at the dead", "bulk"), MOST_SEARCH_MS)
     for name, path in (ROUTES | SEARCHES | {path: path for path in BODIES}).items():
         took[name] = await cpu_ms(store, api, path.format(id=job_id))
     await check_books(api)

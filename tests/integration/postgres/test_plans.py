@@ -7,6 +7,7 @@ statistics are missing or say "empty". What is compared is the number of pages t
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
@@ -276,3 +277,27 @@ async def test_a_listing_reads_little_more_than_it_looks_at(driver: PostgresDriv
     plan = explained["Plan"]
     pages = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
     assert pages <= LIMIT * 1.5, pages  # a page for each; all of them are on three times as many
+
+
+@pytest.mark.parametrize("name", ["find_few", "find_ended"])
+async def test_a_listing_over_many_queues_reads_the_jobs_of_its_page_only(
+    driver: PostgresDriver, session: Any, name: str
+) -> None:
+    for number in range(20):
+        await session.fetch(FILL["failed"], f"{QUEUE}{number}", LIMIT)
+    latest = (datetime.now(UTC),) if name == "find_ended" else ()
+
+    [row] = await driver._connections.rows(
+        f"explain (analyze, format json) {driver._sql.directed(name, newest_first=True)}",
+        *(None, None, [5], 1 << 62, LIMIT, None, None, None, None, LIMIT, None, *latest),
+    )
+
+    [explained] = json.loads(row[0])
+    assert explained["Plan"]["Actual Rows"] == LIMIT
+    assert jobs_read(explained["Plan"]) <= LIMIT * 2.5  # to filter and to show them; and the queues' names
+
+
+def jobs_read(plan: dict[str, Any]) -> float:
+    """How many rows of `job` a plan and its parts have read."""
+    own = plan["Actual Rows"] * plan["Actual Loops"] if plan.get("Relation Name") == "job" else 0
+    return float(own) + sum(jobs_read(part) for part in plan.get("Plans", ()))

@@ -181,7 +181,7 @@ def _way(query: Query) -> str:
 def _page(query: Query, rows: Sequence[Any]) -> Page:
     """The jobs of a page. Every row has how far the search went: a place, or null if it saw all."""
     ended, seq, examined, at = rows[0][-4:]
-    jobs = [replace(shown(record_of(row), at), settled_token=None) for row in rows if row[0] is not None]
+    jobs = [shown(record_of(row), at) for row in rows if row[0] is not None]
     cursor = None
     if len(jobs) > query.limit:
         jobs = jobs[: query.limit]

@@ -37,7 +37,7 @@ COLUMNS = """
     s.id::text, s.seq, j.type, s.queue, s.state, j.payload, j.created_at, s.updated_at, s.version, s.key,
     j.idempotency_key, j.headers::text, s.rank, s.lane, case when s.is_timed then s.eligible_at end,
     j.timeout_us, s.attempts, j.max_attempts, s.stalls, j.max_stalls, s.starts, j.min_backoff_us,
-    j.max_backoff_us, encode(uuid_send(s.token), 'hex') || case when s.key is null then '' else 'k' end,
+    j.max_backoff_us, {token},
     s.fence, s.ends_at, s.worker, s.cancel_requested, h.last_error, h.failed_at, h.failure_kind,
     s.started_at, s.result, s.progress::text, h.history::text, s.update_flags, j.speculates_on::text,
     j.avoid_worker, j.avoid_until, j.avoid_others, s.link_flags,
@@ -47,6 +47,9 @@ COLUMNS = """
     coalesce(f.root, j.root, j.parent)::text
 """
 """A whole record, from `job_state s`, `job j`, `job_history h` and `family f`; the order of `record_of`."""
+
+TOKEN = "encode(uuid_send(s.token), 'hex') || case when s.key is null then '' else 'k' end"
+"""The token as callers have it. Listings never show it, so they leave it unread."""
 
 COLUMNS_WITHOUT_PAYLOAD = COLUMNS.replace("j.payload", "''::bytea").replace("s.result", "null::bytea")
 """The same for listings that show neither payload nor result: what is not asked for is not read."""

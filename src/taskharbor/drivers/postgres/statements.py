@@ -15,7 +15,14 @@ import msgspec
 
 from taskharbor.drivers.messages import Enqueued, EnqueueResult
 from taskharbor.drivers.postgres.address import Address
-from taskharbor.drivers.postgres.rows import COLUMNS, COLUMNS_WITHOUT_PAYLOAD, flags_of, headers_text, span_us
+from taskharbor.drivers.postgres.rows import (
+    COLUMNS,
+    COLUMNS_WITHOUT_PAYLOAD,
+    TOKEN,
+    flags_of,
+    headers_text,
+    span_us,
+)
 from taskharbor.drivers.sqlfiles import SqlBlocks
 from taskharbor.errors import InvalidArgument, RateLimited
 from taskharbor.model.job import NO_TIME, NewJob
@@ -42,21 +49,28 @@ _QUEUES_IN = """with recursive at as materialized (
 )"""
 _FIRST = "(select min(queue) from {schema}.%s)"
 _NEXT = "(select min(t.queue) from {schema}.%s t where t.queue > n.name)"
+# Only the jobs of the page, of all that the queues have chosen for it.
+_FOUND = """, examined as materialized (
+    select j.id, c.seq, j.type, j.speculates_on, j.ctid as job_at, c.ended from chosen c
+    left join lateral (
+        select k.*, k.ctid from {schema}.job k where k.queue = c.queue and k.seq = c.seq offset 0) j on true
+)"""
+# A row that was found once is read again at its place (ctid), which it keeps until the statement ends.
 _PAGE = """, picked as (
-    select e.id, e.seq, e.ended
+    select e.id, e.seq, e.ended, e.job_at, s.ctid as state_at
     from examined e
-    cross join lateral (select * from {schema}.job_state k where k.id = e.id offset 0) s
+    cross join lateral (select k.*, k.ctid from {schema}.job_state k where k.id = e.id offset 0) s
     where {fits}
     order by e.ended {order}, e.seq {order} limit $10::integer
 )
-select {columns}, z.ended, z.seq, r.examined, at.now
+select {listed}, z.ended, z.seq, r.examined, at.now
 from at
 cross join (select count(*)::integer as examined from examined) r
 left join lateral (select e.ended, e.seq from examined e order by e.ended {back}, e.seq {back} limit 1) z
     on r.examined = $5::integer
 left join picked x on true
-left join lateral (select * from {schema}.job k where k.id = x.id offset 0) j on true
-left join lateral (select * from {schema}.job_state k where k.id = x.id offset 0) s on true
+left join lateral (select * from {schema}.job k where k.ctid = x.job_at offset 0) j on true
+left join lateral (select * from {schema}.job_state k where k.ctid = x.state_at offset 0) s on true
 left join lateral (select * from {schema}.job_history k where k.id = x.id offset 0) h on true
 left join lateral (
     select * from {schema}.family k where k.id = x.id and s.link_flags & 32 <> 0 offset 0) f on true
@@ -70,17 +84,18 @@ class Statements:
         blanks = {
             "{queues_in_job}": _queues_in("job"),
             "{queues_in_finished}": _queues_in("finished", "family_end", "child_end"),
+            "{found}": _FOUND,
             "{page}": _PAGE,
             "{fits}": _FITS,
             "{notes}": _NOTES,
-            "{columns}": COLUMNS,
+            **_records(COLUMNS),
+            "{token}": TOKEN,
             "{schema}": address.identifier,
             "{schema_text}": f"'{address.schema}'",
             "{channel}": f"'{address.channel}'",
         }
         self._texts = {name: _filled(FILES[name], blanks) for name in FILES.names()}
-        blanks["{columns}"] = COLUMNS_WITHOUT_PAYLOAD
-        blanks["{notes}"] = "null::text"
+        blanks |= _records(COLUMNS_WITHOUT_PAYLOAD) | {"{notes}": "null::text"}
         finds = ("find_few", "find_walk", "find_waiting", "find_ended", "find_children")
         self._lean = {name: _filled(FILES[name], blanks) for name in ("get", *finds)}
 
@@ -99,6 +114,11 @@ class Statements:
 
 _OLDEST_FIRST = {"{order}": "asc", "{back}": "desc", "{beyond}": ">", "{upto}": ">="}
 _NEWEST_FIRST = {"{order}": "desc", "{back}": "asc", "{beyond}": "<", "{upto}": "<="}
+
+
+def _records(columns: str) -> dict[str, str]:
+    """What is read of a job: all of it, and without its token in listings."""
+    return {"{columns}": columns, "{listed}": columns.replace("{token}", "null::text")}
 
 
 def _queues_in(*tables: str) -> str:

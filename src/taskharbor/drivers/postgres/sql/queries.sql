@@ -13,8 +13,8 @@ left join lateral (select * from {schema}.family k where k.id = j.id and s.link_
 -- name: find_children
 -- the children of a job, as `find_walk` finds jobs.   $12 the parent
 {queues_in_job}, examined as materialized (
-    select e.id, e.seq, e.type, e.speculates_on, null::timestamptz as ended from (
-        select k.id, k.seq, k.type, k.speculates_on from {schema}.job k
+    select e.*, null::timestamptz as ended from (
+        select k.id, k.seq, k.type, k.speculates_on, k.ctid as job_at from {schema}.job k
         where k.parent = $12::text::uuid and k.seq {beyond} $4::bigint and ($2::text is null or k.queue = $2::text)
         order by k.seq {order} limit $5::integer) e
 )
@@ -28,7 +28,7 @@ left join lateral (select * from {schema}.family k where k.id = j.id and s.link_
 {queues_in_job}, examined as materialized (
     select e.* from names n
     cross join lateral (
-        select j.id, j.seq, j.type, j.speculates_on, null::timestamptz as ended from {schema}.job j
+        select j.id, j.seq, j.type, j.speculates_on, j.ctid as job_at, null::timestamptz as ended from {schema}.job j
         where j.queue = n.name and j.seq {beyond} $4::bigint
         order by j.seq {order} limit $5::integer) e
     where n.name is not null
@@ -38,83 +38,81 @@ left join lateral (select * from {schema}.family k where k.id = j.id and s.link_
 
 -- name: find_few
 -- the same for states that few jobs are in, which have an index or a small table: blocked, running, failed, cancelled
-{queues_in_job}, examined as materialized (
-    select e.id, e.seq, j.type, j.speculates_on, null::timestamptz as ended from names n
+{queues_in_job}, chosen as materialized (
+    select n.name as queue, e.seq, null::timestamptz as ended from names n
     cross join unnest($3::smallint[]) as a(state)
     cross join lateral (
-        (select k.next as id, k.next_seq as seq from {schema}.job_key k
+        (select k.next_seq as seq from {schema}.job_key k
          where a.state = 2 and k.queue = n.name and k.next is not null and k.next_seq {beyond} $4::bigint
          order by k.next_seq {order} limit $5::integer)
         union all
-        (select f.id, f.seq from {schema}.family f
+        (select f.seq from {schema}.family f
          where a.state = 2 and f.queue = n.name and f.is_blocked and f.seq {beyond} $4::bigint
          order by f.seq {order} limit $5::integer)
         union all
-        (select f.id, f.seq from {schema}.family_end f
+        (select f.seq from {schema}.family_end f
          where f.queue = n.name and f.state = a.state and f.seq {beyond} $4::bigint
          order by f.seq {order} limit $5::integer)
         union all
-        (select s.id, s.seq
+        (select s.seq
          from (select distinct u.id from {schema}.lease h cross join unnest(h.ids) as u(id) where h.queue = n.name) i
-         cross join lateral (select k.id, k.seq from {schema}.job_state k where k.id = i.id and k.state = 3 offset 0) s
+         cross join lateral (select k.seq from {schema}.job_state k where k.id = i.id and k.state = 3 offset 0) s
          where a.state = 3 and s.seq {beyond} $4::bigint order by s.seq {order} limit $5::integer)
         union all
-        (select f.ids[1] as id, f.seq from {schema}.finished f
+        (select f.seq from {schema}.finished f
          where f.queue = n.name and f.state = a.state and f.seq is not null and f.seq {beyond} $4::bigint
          order by f.seq {order} limit $5::integer)) e
-    cross join lateral (select k.type, k.speculates_on from {schema}.job k where k.id = e.id offset 0) j
     where n.name is not null
     order by e.seq {order} limit $5::integer
 )
-{page}
+{found}{page}
 
 -- name: find_waiting
 -- the same for scheduled and ready jobs of one queue, however many have ended before them. The index of `waiting` has
 -- them in another order, so all of that queue are looked at in it: a tenth of a second for a million.
 {queues_in_job}, examined as materialized (
-    select j.id, w.seq, j.type, j.speculates_on, null::timestamptz as ended
+    select j.id, w.seq, j.type, j.speculates_on, j.ctid as job_at, null::timestamptz as ended
     from (select k.seq from {schema}.waiting k where k.queue = $2::text and k.seq {beyond} $4::bigint
           order by k.seq {order} limit $5::integer) w
     cross join lateral (
-        select k.id, k.type, k.speculates_on from {schema}.job k where k.queue = $2::text and k.seq = w.seq offset 0) j
+        select k.*, k.ctid from {schema}.job k where k.queue = $2::text and k.seq = w.seq offset 0) j
 )
 {page}
 
 -- name: find_ended
 -- the same by end, for states in which jobs have ended: behind the end $12 and the seq $4.
-{queues_in_finished}, examined as materialized (
-    select e.id, e.seq, j.type, j.speculates_on, e.ended from names n
+{queues_in_finished}, chosen as materialized (
+    select n.name as queue, e.seq, e.ended from names n
     cross join unnest($3::smallint[]) as a(state)
     cross join lateral (
-        (select s.id, s.seq, f.at as ended from {schema}.finished f
+        (select s.seq, f.at as ended from {schema}.finished f
         cross join unnest(f.ids) as u(id)
         cross join lateral (
-            select k.id, k.seq from {schema}.job_state k
+            select k.seq from {schema}.job_state k
             where k.id = u.id and k.state = f.state and k.ends_at = f.at and k.link_flags & 4 = 0 offset 0) s
         where f.queue = n.name and f.state = a.state and f.at {upto} $12::timestamptz
           and ($11::timestamptz is null or f.at > $11::timestamptz)
           and (f.at {beyond} $12::timestamptz or s.seq {beyond} $4::bigint)
         order by f.at {order}, s.seq {order} limit $5::integer)
         union all
-        (select s.id, s.seq, f.at as ended from {schema}.child_end f
+        (select s.seq, f.at as ended from {schema}.child_end f
         cross join unnest(f.ids) as u(id)
         cross join lateral (
-            select k.id, k.seq from {schema}.job_state k where k.id = u.id and k.state = 4 and k.ends_at = f.at offset 0) s
+            select k.seq from {schema}.job_state k where k.id = u.id and k.state = 4 and k.ends_at = f.at offset 0) s
         where f.queue = n.name and a.state = 4 and f.at {upto} $12::timestamptz
           and ($11::timestamptz is null or f.at > $11::timestamptz)
           and (f.at {beyond} $12::timestamptz or s.seq {beyond} $4::bigint)
         order by f.at {order}, s.seq {order} limit $5::integer)
         union all
-        (select f.id, f.seq, f.at as ended from {schema}.family_end f
+        (select f.seq, f.at as ended from {schema}.family_end f
         where f.queue = n.name and f.state = a.state and f.at {upto} $12::timestamptz
           and ($11::timestamptz is null or f.at > $11::timestamptz)
           and (f.at {beyond} $12::timestamptz or f.seq {beyond} $4::bigint)
         order by f.at {order}, f.seq {order} limit $5::integer)) e
-    cross join lateral (select k.type, k.speculates_on from {schema}.job k where k.id = e.id offset 0) j
     where n.name is not null
     order by e.ended {order}, e.seq {order} limit $5::integer
 )
-{page}
+{found}{page}
 
 -- name: count
 -- how many jobs are in each state: `shown` in model/transitions.py.   $1 now  $2 queues or null
