@@ -254,7 +254,8 @@ class Store(Records):
             keep = retention_of(self.rules(queue), self.rules(EVERY_QUEUE)).of(state)
             if keep is not None and pruned < limit:
                 for _, _, job_id in list(islice(_expired(finished, self.now - keep), limit - pruned)):
-                    pruned += self._prune(self.jobs[job_id], limit - pruned)
+                    if pruned < limit:  # a family may have taken more than one
+                        pruned += self._prune(self.jobs[job_id], limit - pruned)
         return pruned
 
     def _prune(self, job: JobRecord, limit: int) -> int:

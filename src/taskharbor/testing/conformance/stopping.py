@@ -340,6 +340,27 @@ async def test_a_child_is_pruned_with_its_root_and_before_it(driver: Driver) -> 
     assert await states(driver, first, last, now=later) == ["completed", "scheduled"]
 
 
+async def test_prune_keeps_its_limit_among_families_and_plain_jobs(driver: Driver) -> None:
+    """Y67: a family counts with all its jobs."""
+    requires(driver, "workflows")
+    settings = QueueSettings(queue=QUEUE, retention=Retention(completed=MINUTE))
+    await driver.configure_queue(settings, now=START)
+    families = [group() for _ in range(3)]
+    kids = [children(root, 3) for root in families]
+    plain = [new_job() for _ in range(3)]
+    for root, mine, job in zip(families, kids, plain, strict=True):
+        await store(driver, root, *mine, job)
+        await ack(driver, *mine, job)
+    pruned = []
+    while number := await driver.prune(5, now=START + MINUTE):
+        pruned.append(number)
+
+    assert max(pruned) <= 5
+    assert sum(pruned) == 15
+    jobs = [*families, *(kid for mine in kids for kid in mine), *plain]
+    assert await states(driver, *jobs) == ["gone"] * 15
+
+
 async def test_without_retention_children_go_and_their_counts_stay(driver: Driver) -> None:
     """Y68: unless a job comes after them."""
     requires(driver, "workflows")
