@@ -308,6 +308,8 @@ BUGS: list[Callable[[Patch], None]] = [
     a_note_is_written_over,
     a_child_of_a_stale_lease_is_stored,
     a_stall_forgets_the_notes,
+    a_prune_takes_a_child_early,
+    a_root_leaves_its_children_behind,
     a_child_goes_before_its_parent,
     one_failure_more_is_tolerated,
     an_optional_failure_counts,

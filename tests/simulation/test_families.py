@@ -40,7 +40,7 @@ BROKEN: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     bugs.a_prune_takes_a_child_early: "F10",
     bugs.a_root_leaves_its_children_behind: "F10",
 }
-"""The bug, and a rule that it breaks. The model finds these, but for the last two, and others."""
+"""The bug, and a rule that it breaks. The model finds these, and others."""
 
 
 def test_families_end_as_they_must_although_workers_die() -> None:

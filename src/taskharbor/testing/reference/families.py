@@ -399,6 +399,28 @@ class FamilyModel:
         job.is_gone = True
         return None
 
+    def due(self) -> set[str]:
+        """The jobs of families whose root is over: with it they go once its retention is over."""
+        return {job.id for job in self.jobs.values() if not job.is_gone and self._root(job).is_over}
+
+    def prune(self, gone: set[str], due: set[str], *, is_all: bool) -> None:
+        """These went. Only what is due may, children first; with `is_all` all of it must."""
+        assert gone <= due, f"pruned before their root was due: {gone - due}"
+        self.met["pruned"] += len(gone)
+        for job_id in gone:
+            self.jobs[job_id].is_gone = True
+        for job in self.jobs.values():
+            above = self._parent(job)
+            is_orphan = not job.is_gone and above is not None and above.is_gone
+            assert not is_orphan, f"{job.id} is there, and its parent is pruned"
+        named = {name for job in self.jobs.values() if not job.is_over for name in job.bonds.after}
+        left = {job_id for job_id in due - gone if self._root(self.jobs[job_id]).id not in named}
+        assert not (is_all and left), f"due and not pruned: {left}"
+
+    def _root(self, job: Kin) -> Kin:
+        above = self._parent(job)
+        return job if above is None else self._root(above)
+
     def sweep(self, now: datetime) -> None:
         """End what missed its deadline."""
         late = [

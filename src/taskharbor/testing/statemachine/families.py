@@ -23,6 +23,7 @@ from taskharbor.errors import TaskHarborError
 from taskharbor.model.bonds import Bonds
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, Lease, NewJob, Note
+from taskharbor.model.queue import QueueSettings, Retention
 from taskharbor.model.settlement import Ack, Cancelled, Fail, Park, Release, Retry, Settlement, Stalled
 from taskharbor.model.state import JobState
 from taskharbor.testing.reference.families import FamilyModel, Kin
@@ -50,6 +51,7 @@ MUST_MEET = (
     "event dropped",
     "reopened",
     "second cancel",
+    "pruned",
     *(
         f"error {name}"
         for name in ("BrokenBond", "NotAllowedInState", "LeaseMismatch", "ParkRefused", "JobNotInflight")
@@ -121,6 +123,7 @@ class FamilyMachine(RuleBasedStateMachine):
 
     @initialize(count=st.integers(1, 3))
     def fill(self, count: int) -> None:
+        self._do(self._keep_for_a_second())
         root = self._job(done_by="children")
         self._do(self._enqueue([root, *(self._job(parent=root.id) for _ in range(count))]))
 
@@ -240,6 +243,14 @@ class FamilyMachine(RuleBasedStateMachine):
     def delete(self, which: int) -> None:
         self._do(self._delete(self._any(which)))
 
+    @rule(limit=st.integers(1, 8))
+    def prune(self, limit: int) -> None:
+        """A second later, so that what is over now is due."""
+        due = self.model.due()
+        self.now += SECOND
+        self._do(self._nothing())
+        self._do(self._prune(limit, due))
+
     @rule(span=st.sampled_from([SECOND, 2 * SECOND, 3 * SECOND, 9 * SECOND]), is_reclaim=st.booleans())
     def advance(self, span: timedelta, is_reclaim: bool) -> None:
         self.now += span
@@ -319,6 +330,20 @@ class FamilyMachine(RuleBasedStateMachine):
     async def _delete(self, job_id: str) -> None:
         [answer] = await self.driver.delete([job_id], now=self.now)
         self._agree(answer if _is_error(answer) else None, self.model.delete(job_id), job_id)
+
+    async def _keep_for_a_second(self) -> None:
+        kept = Retention(completed=SECOND, failed=SECOND, cancelled=SECOND)
+        for queue in QUEUES:
+            await self.driver.configure_queue(QueueSettings(queue=queue, retention=kept), now=self.now)
+
+    async def _prune(self, limit: int, due: set[str]) -> None:
+        """Which families go first is the store's choice; what may go, and how many, is not."""
+        ids = [job.id for job in self.model.jobs.values() if not job.is_gone]
+        number = await self.driver.prune(limit, now=self.now)
+        left = await self.driver.get(ids, now=self.now)
+        gone = {job_id for job_id, job in zip(ids, left, strict=True) if job is None}
+        assert len(gone) == number <= limit, f"{number} pruned, {limit} asked for, gone are {gone}"
+        self.model.prune(gone, due, is_all=number < limit)
 
     async def _reclaim(self) -> None:
         await self.driver.reclaim(now=self.now)
