@@ -81,7 +81,7 @@ class AttemptTools:
     async def lease_of(self, leased: LeasedJob) -> AsyncIterator[Lease]:
         """The newest lease of a job. It is not extended meanwhile: an extension may change its token."""
         while leased.lease.is_settling or not self._leased_jobs.mark_settling([leased])[0]:
-            await (pause_once() if self.timing.is_virtual else self.timing.clock.sleep(_LOOK_AGAIN))
+            await (pause_once() if self.timing.is_moved_by_hand else self.timing.clock.sleep(_LOOK_AGAIN))
         try:
             yield leased.newest_lease
         finally:

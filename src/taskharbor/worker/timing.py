@@ -25,6 +25,7 @@ class Timing:
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
         self.is_virtual = not isinstance(self.clock, SystemClock)
+        self.is_moved_by_hand = self.is_virtual and not getattr(self.clock, "runs_by_itself", False)
         self.monotonic = self.clock.monotonic
 
     def stated(self) -> datetime | None:
