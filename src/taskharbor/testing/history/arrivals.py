@@ -45,7 +45,7 @@ class Arrivals:
     def _invoked(self, event: HistoryEvent) -> None:
         if event.op == "reserve":
             self._claims[event.process, event.call] = event
-        elif event.op == "enqueue" and event.facts is not None:
+        elif event.op in ("enqueue", "resolve") and event.facts is not None:
             content = _content(event.facts)
             self._sent[event.job].add(content)
             if event.facts.key:
@@ -60,6 +60,9 @@ class Arrivals:
             self._refused.pop(event.token or event.job, None)
             self._stored_once(event)
             self._same_for_one_key(event)
+        elif event.op == "resolve":
+            self._refused.pop(event.job, None)
+            self._stored.setdefault(event.job, event)  # an event that nobody waited for is stored by it
         elif event.op == "delete":
             self._stored.pop(event.job, None)
         elif event.op == "speculate":

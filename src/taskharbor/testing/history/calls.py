@@ -16,6 +16,8 @@ from taskharbor.drivers.messages import (
     Noted,
     Reclaimed,
     Requeued,
+    Resolution,
+    Resolved,
     Settled,
     Speculated,
 )
@@ -123,6 +125,18 @@ def _ask_requeue(
     ]
 
 
+def _ask_resolve(items: Sequence[Resolution]) -> list[HistoryEvent]:
+    return [
+        HistoryEvent(
+            kind="invoke",
+            op="resolve",
+            job=item.id,
+            facts=None if item.new is None else facts_of_new(item.new),
+        )
+        for item in items
+    ]
+
+
 _QUESTIONS: dict[str, Callable[..., list[HistoryEvent]]] = {
     "enqueue": _ask_enqueue,
     "enqueue_family": lambda jobs, _by: _ask_enqueue(jobs),
@@ -130,6 +144,7 @@ _QUESTIONS: dict[str, Callable[..., list[HistoryEvent]]] = {
         HistoryEvent(kind="invoke", op="note", job=note.lease.job_id, token=note.lease.token)
         for note in notes
     ],
+    "resolve": _ask_resolve,
     "reserve": _ask_reserve,
     "extend_leases": _ask_extend,
     "settle": _ask_settle,
@@ -173,6 +188,15 @@ def _after_note(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[
     return [
         replace(event, kind="ok", at=_first(at, reply.at), version=reply.version)
         if isinstance(reply, Noted)
+        else _refused(event, reply, at)
+        for event, reply in zip(asked, answer, strict=True)
+    ]
+
+
+def _after_resolve(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
+    return [
+        replace(event, kind="ok", at=_first(at, reply.at), version=reply.version, state=reply.state.value)
+        if isinstance(reply, Resolved)
         else _refused(event, reply, at)
         for event, reply in zip(asked, answer, strict=True)
     ]
@@ -338,6 +362,7 @@ _ANSWERS: dict[str, Callable[[list[HistoryEvent], Any, int | None], list[History
     "enqueue": _after_enqueue,
     "enqueue_family": _after_enqueue,
     "note": _after_note,
+    "resolve": _after_resolve,
     "reserve": _after_reserve,
     "extend_leases": _after_extend,
     "settle": _after_settle,

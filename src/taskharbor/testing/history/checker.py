@@ -67,6 +67,8 @@ def _check_each_job(history: list[HistoryEvent], findings: Findings) -> None:
     for event in history:
         if event.kind == "invoke":
             invoked[event.process, event.call] = event.t
+            if event.facts is not None and event.facts.parent:
+                findings.parents.add(event.facts.parent)
         elif event.op in CHANGES or event.op == "look":
             by_job[event.job].append(event)
             if event.op == "speculate":
@@ -75,6 +77,8 @@ def _check_each_job(history: list[HistoryEvent], findings: Findings) -> None:
             unknown_claims += 1
     findings.jobs = len(by_job)
     findings.has_deletes = any(event.op == "delete" for event in history)
+    findings.requeues = sum(event.op == "requeue" and event.kind != "invoke" for event in history)
+    findings.cancels = sum(event.op == "cancel" and event.kind != "invoke" for event in history)
     for job, events in by_job.items():
         if not findings.terms.is_exact:
             # A look comes after the change whose version it saw.

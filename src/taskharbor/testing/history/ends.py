@@ -40,7 +40,8 @@ def check_dead_letters(history: list[HistoryEvent], findings: Findings) -> None:
 def _is_death(event: HistoryEvent) -> bool:
     if event.op == "reclaim":
         return event.result == "failed"
-    return event.op in SETTLEMENTS and event.state == "failed"
+    is_by_children = event.op == "ack" or event.result == "child_failed"  # then the child is a dead letter
+    return event.op in SETTLEMENTS and event.state == "failed" and not is_by_children
 
 
 def _has_fail_queue(rules: dict[str, QueueRules], facts: Facts | None) -> bool:

@@ -22,6 +22,7 @@ from typing import Literal
 
 import msgspec
 
+from taskharbor.model.bonds import Bonds
 from taskharbor.model.clock import micros
 from taskharbor.model.job import FAILURE_TYPE, JobRecord, NewJob
 from taskharbor.model.queue import QueueRules
@@ -41,6 +42,7 @@ CHANGES = SETTLEMENTS | {
     "delete",
     "speculate",
     "note",
+    "resolve",
 }
 """Operations whose `ok` may be a change of one job, with its version."""
 
@@ -72,7 +74,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     failure_kind: str = ""
     cancel_requested: bool = False
     speculates_on: str = ""
-    has_bonds: bool = False  # of a family: what others do may end, stop or release it
+    has_bonds: bool = False  # of a family: what others do may end, stop, release or open it
+    parent: str = ""
     about: str = ""  # the failed job that a failure job is about
     about_digest: str = ""
 
@@ -129,7 +132,8 @@ def facts_of(record: JobRecord) -> Facts:
         failure_kind=record.failure_kind or "",
         cancel_requested=record.cancel_requested,
         speculates_on=record.speculates_on or "",
-        has_bonds=record.bonds is not None,
+        has_bonds=record.bonds is not None or record.family is not None,
+        parent=_parent(record.bonds),
         about=about,
         about_digest=about_digest,
     )
@@ -151,6 +155,7 @@ def facts_of_new(job: NewJob) -> Facts:
         max_attempts=job.max_attempts,
         max_stalls=job.max_stalls,
         has_bonds=job.bonds is not None,
+        parent=_parent(job.bonds),
     )
 
 
@@ -208,6 +213,10 @@ def _about(type: str, payload: bytes) -> tuple[str, str]:
 
 def _headers_digest(headers: Mapping[str, str]) -> str:
     return digest_of(repr(sorted(headers.items())).encode("utf-8", "surrogatepass")) if headers else ""
+
+
+def _parent(bonds: Bonds | None) -> str:
+    return "" if bonds is None or bonds.parent is None else bonds.parent
 
 
 def _text(key: bytes | None) -> str:

@@ -35,6 +35,10 @@ class Findings:
     jobs: int = 0
     runs: int = 0
     has_deletes: bool = False
+    parents: set[str] = field(default_factory=set)
+    """Jobs that were given children: what these do may end them, or open them again."""
+    requeues: int = 0
+    cancels: int = 0
 
     def blame(self, promise: str, message: str, job: str = "", *events: HistoryEvent) -> None:
         if len(self.violations) < self.terms.most_violations:

@@ -59,6 +59,7 @@ class OneJob:
         self.releases = 0
         self.may_be_reset = False
         self.has_bonds = False
+        self.may_be_cancelled = False  # by its family; whether its last run was counted is not known
         self.has_notes = False  # progress: its attempts and stalls start again at any time
         self.counts_were_kept = False
         self.reclaims_unheard = 0
@@ -180,14 +181,16 @@ class OneJob:
 
     def _settle(self, event: HistoryEvent) -> None:
         self._check_owner(event)
-        if event.state not in _LEADS_TO[event.op]:
+        waits_for_children = event.state == "blocked" and self._is_kin()
+        if event.state not in _LEADS_TO[event.op] and not waits_for_children:
             self._blame("I20", f"{event.op} led to {event.state}", event)
-        if self.is_cancelled and event.state != "cancelled":
+        if self.is_cancelled and event.state != "cancelled" and not waits_for_children:
             self._blame("I10", f"{event.op} of a cancelled job led to {event.state}", event)
         if event.state != "cancelled":
             self.attempts += event.op in ("retry", "fail")
             self.stalls += event.op == "stalled"
             self.releases += event.op == "release"
+        self.may_be_cancelled |= waits_for_children
         self._check_death(event)
         self._moves_to(event, event.state)
         if self.lease is not None and self.lease.grant.token == event.token:
@@ -204,6 +207,12 @@ class OneJob:
         if event.version > self.version:  # else the note was there already
             self._moves_to(event, "running")
             self._has_progressed()
+
+    def _resolve(self, event: HistoryEvent) -> None:
+        """An event came, perhaps before anybody waited for it: then it was stored with it."""
+        self.has_bonds = True
+        if event.version > self.version:
+            self._moves_to(event, event.state, hidden=1)
 
     def _has_progressed(self) -> None:
         """A Park or a new note: what counts is what fails from here on."""
@@ -251,6 +260,8 @@ class OneJob:
         if self.is_cancelled and state != "cancelled":
             self._blame("I10", f"was cancelled, and its reclaim led to {event.result}", event)
         self._moves_to(event, state)
+        if state in TERMINAL and self._is_kin():
+            self.state = ""  # of the attempt alone: its children may be open
 
     # ------------------------------------------------------------------ control
 
@@ -268,7 +279,7 @@ class OneJob:
                 self._expired()
             self._moves_to(event, "cancelled", hidden=1)
         elif event.version != self.version:
-            self._moves_to(event, "running")
+            self._moves_to(event, event.state or "running")
         self.is_cancelled = True
 
     def _requeue(self, event: HistoryEvent) -> None:
@@ -328,12 +339,21 @@ class OneJob:
                 if lease.how == "open" and event.state in WAITING:
                     self._blame("I2", f"waits again before its lease ended at {lease.end}", event)
                 lease.end, lease.how = event.at, "unknown"
+            elif event.state == "cancelled" and self._is_kin():
+                self.may_be_cancelled = True  # before its lease ended, and that was no stall; or afterwards
             elif not (self.is_cancelled or self._was_won(event)):
                 self._expired()
             self.token = ""
         self._moves_to(event, event.state, hidden=2)
-        if before in TERMINAL and event.state not in TERMINAL and "requeue" not in self._doubts.verbs:
+        if before in TERMINAL and event.state not in TERMINAL and not self._may_be_open_again():
             self._blame("I20", f"was {before} and is {event.state} again", event)
+
+    def _may_be_open_again(self) -> bool:
+        """By a requeue without an answer, or by that of a child."""
+        return "requeue" in self._doubts.verbs or (self._is_kin() and self._findings.requeues > 0)
+
+    def _is_kin(self) -> bool:
+        return self.has_bonds or self.id in self._findings.parents
 
     def _was_won(self, event: HistoryEvent) -> bool:
         """Completed by its speculative copy, while it still ran: one change; after its lease ended: two."""
@@ -377,10 +397,11 @@ class OneJob:
         for name in ("starts", "attempts", "stalls"):
             reported, counted = getattr(facts, name), getattr(self, name)
             is_reset = reported == 0 and (self.may_be_reset or self.has_notes) and name != "starts"
+            is_reset |= self.may_be_cancelled and name != "starts" and abs(reported - counted) == 1
             if not (counted <= reported <= counted + slack or is_reset or self.is_copy or not self.version):
                 self._blame("I4", f"{name} is {reported}; the history says {counted}", event)
         self.starts, self.attempts, self.stalls = facts.starts, facts.attempts, facts.stalls
-        self.may_be_reset = False
+        self.may_be_reset = self.may_be_cancelled = False
         self.settings = facts
 
     def _check_bounds(self, event: HistoryEvent, facts: Facts) -> None:
@@ -417,8 +438,13 @@ class OneJob:
             self.ended_at = event.at
 
     def _silent_changes(self) -> int:
-        """Its key may have freed it, a copy may have completed it, its family may have stopped it."""
-        return 1 if self.is_keyed or self.has_copy or self.has_bonds or self.state == "blocked" else 0
+        """Its key may have freed it, a copy may have completed it, its family may have stopped it.
+
+        Each requeue of a relative may have opened it, and it ended again; each cancel may have stopped it.
+        """
+        if self._is_kin():
+            return 1 + 2 * self._findings.requeues + self._findings.cancels
+        return 1 if self.is_keyed or self.has_copy or self.state == "blocked" else 0
 
     def _can_have_ended(self, event: HistoryEvent) -> bool:
         """Without a call of its own: the third stall, a cancelled lease that ran out, a copy that won."""
@@ -453,6 +479,7 @@ class OneJob:
         "requeue": _requeue,
         "delete": _delete,
         "note": _note,
+        "resolve": _resolve,
         "look": _look,
     }
 

@@ -8,7 +8,8 @@
 
 from taskharbor.testing.simulator.actors import Producer
 from taskharbor.testing.simulator.apps import HarborApp, SimulatedApp, UsualApp
-from taskharbor.testing.simulator.plan import FAULTS, FEATURES, Plan, plan_of
+from taskharbor.testing.simulator.family_watch import FAMILY_RULES
+from taskharbor.testing.simulator.plan import FAULTS, FEATURES, Plan, plan_of, with_families
 from taskharbor.testing.simulator.world import Outcome, World
 
 
@@ -18,6 +19,7 @@ def simulate(plan: Plan, app: SimulatedApp | None = None) -> Outcome:
 
 
 __all__ = [
+    "FAMILY_RULES",
     "FAULTS",
     "FEATURES",
     "HarborApp",
@@ -29,4 +31,5 @@ __all__ = [
     "World",
     "plan_of",
     "simulate",
+    "with_families",
 ]

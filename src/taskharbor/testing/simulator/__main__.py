@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from taskharbor.testing.history.events import write_history
-from taskharbor.testing.simulator import Outcome, Plan, plan_of, simulate
-from taskharbor.testing.simulator.plan import rude_plan_of
+from taskharbor.testing.simulator import Outcome, Plan, plan_of, simulate, with_families
+from taskharbor.testing.simulator.plan import FAMILIES, rude_plan_of
 from taskharbor.testing.simulator.shrink import shrink
 from taskharbor.testing.simulator.trace import trace_lines
 
@@ -17,7 +17,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     failed = 0
     for seed in range(options.seed, options.seed + options.seeds):
-        outcome = simulate((rude_plan_of if options.rude_workers else plan_of)(seed, options.store))
+        plan = (rude_plan_of if options.rude_workers else plan_of)(seed, options.store)
+        outcome = simulate(with_families(plan) if options.families else plan)
         _print(f"seed {seed}: {_summary(outcome)}")
         if options.trace:
             _print("\n".join(trace_lines(outcome.history, options.job)))
@@ -37,6 +38,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--rude-workers", action="store_true", help="add many workers that call the store in random order"
     )
+    parser.add_argument("--families", action="store_true", help="add workflows, and people who change them")
     parser.add_argument("--trace", action="store_true", help="print every event")
     parser.add_argument("--job", default="", help="of one job only")
     parser.add_argument("--history", type=Path, help="write the history into this file, one JSON per line")
@@ -51,18 +53,21 @@ def _report(outcome: Outcome, *, shrinks: bool) -> None:
         _print(f"smallest: {_described(outcome.plan)}")
         _print("\n".join(outcome.kept))
     _print(str(outcome.verdict))
+    for text in outcome.families:
+        _print(text)
     for error in outcome.errors:
         _print(f"error: {error}")
     job = next((violation.job for violation in outcome.verdict.violations if violation.job), "")
     if job:
         _print(f"what happened to job {job}:")
         _print("\n".join(trace_lines(outcome.history, job)))
-    rude = " --rude-workers" if plan.rude_workers else ""
-    _print(f"again: python -m taskharbor.testing.simulator --seed {plan.seed} --store {plan.store}{rude}")
+    how = " --rude-workers" if plan.rude_workers else ""
+    how += " --families" if plan.has(FAMILIES) else ""
+    _print(f"again: python -m taskharbor.testing.simulator --seed {plan.seed} --store {plan.store}{how}")
 
 
 def _summary(outcome: Outcome) -> str:
-    word = "sound" if outcome.is_sound else f"BROKEN {sorted(outcome.verdict.broken)}"
+    word = "sound" if outcome.is_sound else f"BROKEN {sorted(outcome.broken)}"
     verdict = outcome.verdict
     return (
         f"{word}; {outcome.calls} calls, {verdict.jobs} jobs, {verdict.runs} runs, "

@@ -111,7 +111,7 @@ def _request(producer: Producer, number: int) -> JobRequest:
     plan = world.plan
     request: dict[str, Any] = {
         "type": choices.pick(("fast", "fast", "slow")),
-        "queue": choices.pick(world.queue_names),
+        "queue": choices.pick(world.plain_queues),
         "max_attempts": choices.pick((0, 1, 2, 3)),
         "max_stalls": choices.pick((1, 3, 3, 3)) if not plan.is_calm else 3,
     }

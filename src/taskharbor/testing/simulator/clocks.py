@@ -14,6 +14,9 @@ _START_US = micros(START)
 class ProcessClock:
     """What one machine believes: a `rate` of 1.1 is a tenth too fast, `offset_us` is how far it is off."""
 
+    runs_by_itself = True
+    """Nobody moves it: who waits for an answer must let its time pass."""
+
     def __init__(self, loop: SimulatedLoop, rate: float = 1.0, offset_us: int = 0) -> None:
         self._loop = loop
         self._rate = rate

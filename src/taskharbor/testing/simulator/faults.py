@@ -62,8 +62,14 @@ class FaultInjector:
             process = self._world.actors[victim].process
             process.slow_us = cost
             self._world.loop.call_later(
-                self._choices.seconds(1, 10), _speed_up, process, context=self._context
+                self._choices.seconds(1, 10), self._speed_up, victim, process, context=self._context
             )
+
+    def _speed_up(self, victim: str, process: Process) -> None:
+        """A lease that runs out meanwhile does so for a reason: that it was slow until now is noted, too."""
+        process.slow_us = 0
+        if not self._world.is_over:
+            self._world.mark_fault(victim, "slow until now")
 
     def _outage(self, victim: str) -> None:
         seconds = self._choices.seconds(0.1, 2 * self._world.plan.lease_seconds)
@@ -102,7 +108,3 @@ class FaultInjector:
 
 
 _KINDS = ("kill", "freeze", "slow", "outage", "step", "step_back")
-
-
-def _speed_up(process: Process) -> None:
-    process.slow_us = 0

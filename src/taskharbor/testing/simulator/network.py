@@ -83,7 +83,7 @@ class Network:
         self._ends: dict[str, int] = {}  # of the lease of a job
         self.is_out = False
         self.calls = 0
-        self.granted_us = 0  # when a job was last handed out
+        self.granted_us = 0  # when a job was last handed out; ticks of schedules never end
         self.sent: dict[str, int] = {}
 
     # ------------------------------------------------------------------ out
@@ -129,6 +129,7 @@ class Network:
         if self._world.is_over:
             return
         at = self._world.store_clock.now()
+        self._world.watch.asked(verb, args, at)
         given = self._world.deciding(at, now)
         work = getattr(line.inner, f"do_{verb}")(*args, given)
         if self._world.is_stepwise:
@@ -136,7 +137,7 @@ class Network:
             return
         try:
             self._check_open()
-            answer: Any = _now(work)
+            answer: Any = at_once(work)
         except TaskHarborError as error:
             work.close()
             answer = error
@@ -178,6 +179,8 @@ class Network:
         if fate.is_spoiled:
             self._world.mark_fault(line.process.name, "late arrival")
         self._note(line.process, verb, asked, answer, is_lost=fate.is_reply_lost or reply is None)
+        if not isinstance(answer, TaskHarborError):
+            self._world.watch.saw(verb, args, answer, self._world.store_clock.now())
         self._world.points.reached(f"{verb}.stored", line.process)
         if reply is not None and not fate.is_reply_lost:
             settle = _fail if isinstance(answer, TaskHarborError) else _answer
@@ -207,7 +210,7 @@ class Network:
         """The instants at which something will come to its end: arrivals are moved onto them."""
         if event.kind != "ok":
             return
-        if event.op == "grant":
+        if event.op == "grant" and not _is_tick(event):
             self.granted_us = self._loop.us
         if event.until is not None and event.op in ("grant", "extend"):
             self._ends[event.job] = event.until
@@ -275,6 +278,10 @@ class Network:
             fate.arrives_us = clock.loop_us(self._choices.pick(near)) + self._choices.pick((-1, 0, 0, 1))
 
 
+def _is_tick(event: HistoryEvent) -> bool:
+    return event.facts is not None and event.facts.idempotency_key.startswith("schedule/")
+
+
 _LEG_FAULTS = ("delay", "duplicate", "late", "lost_reply", "lost_request")
 
 
@@ -284,7 +291,7 @@ def _jobs_of(verb: str, args: tuple[Any, ...]) -> tuple[str, ...]:
     return tuple(lease.job_id for lease in args[0]) if verb == "extend_leases" else ()
 
 
-def _now(work: Coroutine[Any, Any, Any]) -> Any:
+def at_once(work: Coroutine[Any, Any, Any]) -> Any:
     """The answer of a store that never waits for anything."""
     try:
         work.send(None)

@@ -52,6 +52,9 @@ STEP_BACK = "step_back"
 """The store's clock jumps back. No seed draws it, because not every promise can be judged then: add it to
 the faults of a plan."""
 
+FAMILIES = "families"
+"""A feature: workflows beside the usual jobs. No seed draws it; `with_families` adds it to a plan."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -125,3 +128,8 @@ def rude_plan_of(seed: int, store: str = "memory") -> Plan:
     return replace(
         plan_of(seed, store), workers=1, rude_workers=choices.whole(3, 6), jobs=choices.whole(300, 600)
     )
+
+
+def with_families(plan: Plan) -> Plan:
+    """The same world with workflows in it, which are cancelled, retried, deleted and sent events, too."""
+    return replace(plan, features=plan.features | {FAMILIES})

@@ -16,7 +16,7 @@ class _Search:
     def __init__(self, outcome: Outcome, run: Run) -> None:
         self.best = outcome
         self._run = run
-        self._wanted = outcome.verdict.broken
+        self._wanted = outcome.broken
         self._runs = 0
 
     def accepts(self, plan: Plan) -> bool:
@@ -25,7 +25,7 @@ class _Search:
             return False
         self._runs += 1
         outcome = self._run(plan)
-        is_still_broken = bool(outcome.verdict.broken & self._wanted)
+        is_still_broken = bool(outcome.broken & self._wanted)
         if is_still_broken:
             self.best = outcome
         return is_still_broken

@@ -10,7 +10,7 @@ and then from outside.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Query
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, NewJob
-from taskharbor.model.queue import QueueSettings
+from taskharbor.model.queue import EVERY_QUEUE, QueueSettings, Retention
 from taskharbor.model.schedule import Schedule
 from taskharbor.testing.history.calls import answers, questions, snapshot
 from taskharbor.testing.history.checker import check
@@ -42,24 +42,32 @@ from taskharbor.testing.simulator.actors import (
 from taskharbor.testing.simulator.apps import SimulatedApp, UsualApp
 from taskharbor.testing.simulator.choices import Choices
 from taskharbor.testing.simulator.clocks import ProcessClock, StoreClock
+from taskharbor.testing.simulator.family_app import KIN, FamilyApp
+from taskharbor.testing.simulator.family_watch import FamilyWatch
 from taskharbor.testing.simulator.faults import FaultInjector
 from taskharbor.testing.simulator.loop import SECOND, Process, SimulatedLoop
-from taskharbor.testing.simulator.network import Link, Network
-from taskharbor.testing.simulator.plan import STEP_BACK, Plan
+from taskharbor.testing.simulator.network import Link, Network, at_once
+from taskharbor.testing.simulator.plan import FAMILIES, STEP_BACK, Plan
 from taskharbor.testing.simulator.points import Points
 from taskharbor.testing.simulator.rude_workers import RudeWorker
 from taskharbor.testing.simulator.stores import MakeDriver, SqliteFile, memory
 
 FAIL_QUEUE = "failures"
 _IDLE_SECONDS = 30.0
+_FOR_EVER = Retention(completed=None, failed=None, cancelled=None)
+_SOON = Retention(completed=timedelta(seconds=1), failed=timedelta(seconds=1), cancelled=timedelta(seconds=1))
+_LONG_AFTER = timedelta(days=3650)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The result of one run: verdict, history and faults."""
+    """The result of one run: verdict, history and faults. `families`: which of `FAMILY_RULES` were broken."""
 
     plan: Plan
     verdict: Verdict
+    families: list[str]
+    relatives: int
+    """How many jobs of families were judged."""
     history: list[HistoryEvent]
     faults: list[str]
     calls: int
@@ -69,7 +77,12 @@ class Outcome:
 
     @property
     def is_sound(self) -> bool:
-        return self.verdict.is_sound and not self.errors
+        return self.verdict.is_sound and not self.errors and not self.families
+
+    @property
+    def broken(self) -> set[str]:
+        """The names of the broken promises, and of the broken rules of families."""
+        return self.verdict.broken | {text.partition(":")[0] for text in self.families}
 
     @property
     def kept(self) -> list[str]:
@@ -94,7 +107,7 @@ class World:
         stepwise: bool = False,
     ) -> None:
         self.plan = plan
-        self.app: SimulatedApp = app or UsualApp()
+        self.app: SimulatedApp = app or (FamilyApp() if plan.has(FAMILIES) else UsualApp())
         self.is_stepwise = stepwise  # a store whose steps wait for each other
         self.decides_by_caller = False
         self.choices = Choices(Entropy(plan.seed))
@@ -108,12 +121,14 @@ class World:
         self.is_busy = True
         self.is_over = False
         self.busy_seconds = plan.seconds * 0.8
-        self.queue_names = self.app.queues(plan) + self._special_queues()
+        self.plain_queues = self.app.queues(plan) + self._special_queues()
+        self.queue_names = self.plain_queues + ((KIN,) if plan.has(FAMILIES) else ())
         self.network = Network(self)
         self.points = Points(self)
         self._file = SqliteFile() if plan.store == "sqlite" and make is None else None
         self._make = make or (memory if self._file is None else self._file.driver)
         self.store: Driver = self._make(self.store_clock, self.choices.entropy("store"))
+        self.watch = FamilyWatch(self._records, keeps_roots=plan.has(FAMILIES))
         self._recorders: dict[str, Recorder] = {}
         self._clocks: dict[str, ProcessClock] = {}
         self.actors: dict[str, Actor] = {}
@@ -207,6 +222,8 @@ class World:
         return Outcome(
             plan=self.plan,
             verdict=check(self.history, terms),
+            families=self.watch.violations,
+            relatives=self.watch.size,
             history=self.history,
             faults=self.faults,
             calls=self.network.calls,
@@ -238,6 +255,7 @@ class World:
         await self._until_drained(clock)
         looking.cancel()
         await self._last_look()
+        await self._end_families()
 
     def _start_all(self) -> None:
         plan = self.plan
@@ -293,6 +311,9 @@ class World:
             await self._configure(QueueSettings(queue=LIMITED, max_running=2))
         if plan.has("rates"):
             await self._configure(QueueSettings(queue=THROTTLED, execute_rate=RATE, enqueue_rate=RATE))
+        if plan.has(FAMILIES):
+            await self._configure(QueueSettings(queue=EVERY_QUEUE, retention=_FOR_EVER))
+            await self._configure(QueueSettings(queue=KIN, retention=_SOON))
         if plan.has("schedules"):
             template = NewJob(
                 id="", type="fast", payload=b'{"number":0}', queue=self.queue_names[0], max_stalls=3
@@ -341,6 +362,22 @@ class World:
             events = answers("get", asked, records, self.store_clock.now_us())
             self.history += [replace(event, t=self.loop.us) for event in events]
         self.history.append(HistoryEvent(kind="ok", op="drained", t=self.loop.us))
+
+    # ------------------------------------------------------------------ families
+
+    def _records(self, ids: Sequence[str], at: datetime) -> list[JobRecord | None]:
+        """A look at the store that takes no time and is in no history."""
+        found: list[JobRecord | None] = at_once(self.store.do_get(ids, at))
+        return found
+
+    async def _end_families(self) -> None:
+        """Nothing waits any more; long after, nothing of any family is left."""
+        at = self.store_clock.now()
+        self.watch.judge_rest(at)
+        if self.plan.has(FAMILIES):
+            await self.store.configure_queue(QueueSettings(queue=EVERY_QUEUE, retention=_SOON), now=at)
+            later = at + _LONG_AFTER
+            self.watch.judge_pruning(lambda limit: at_once(self.store.do_prune(limit, later)), later)
 
 
 @contextmanager

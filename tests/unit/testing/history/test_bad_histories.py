@@ -318,6 +318,12 @@ BAD: list[tuple[str, str, list[HistoryEvent], Terms]] = [
         history_of(WITH_FAIL_QUEUE, enqueue(max_stalls=1), grant(max_stalls=1), reclaim(result="failed")),
         DRAINED,
     ),
+    (
+        "I20",
+        "failed and blocked, without children",
+        history_of(RUNNING, end("fail", state="blocked")),
+        EXACT,
+    ),
     ("I12", "one id, two jobs", history_of(STORED, enqueue(at=5)), EXACT),
     (
         "I12",

@@ -43,6 +43,29 @@ GOOD: list[tuple[str, list[HistoryEvent], Terms]] = [
         DRAINED,
     ),
     (
+        "a parent that failed, and waited for its child",
+        history_of(
+            STORED,
+            enqueue("b", 5, parent="a"),
+            grant(),
+            end("fail", state="blocked"),
+            look(40, "failed", version=4, attempts=1),
+        ),
+        EXACT,
+    ),
+    (
+        "a parent that is opened again by the requeue of its child",
+        history_of(
+            DONE,
+            enqueue("b", 0, parent="a"),
+            look(30, "completed"),
+            cancel(31, "cancelled", job="b", version=2),
+            requeue(32, job="b", version=3),
+            look(40, "completed", version=5),
+        ),
+        EXACT,
+    ),
+    (
         "failed, retried, done",
         history_of(
             RUNNING,
