@@ -31,6 +31,7 @@ from taskharbor.testing.conformance.kit import (
     found_ids,
     get_one,
     new_jobs,
+    requires,
     reserve,
     reserve_one,
     running,
@@ -38,6 +39,7 @@ from taskharbor.testing.conformance.kit import (
     snapshot,
     unchanged,
 )
+from taskharbor.testing.conformance.relatives import after, children, group, store, take
 
 END = START + LEASE
 
@@ -429,3 +431,17 @@ async def test_a_sweep_at_the_end_of_one_lease_does_not_lose_sight_of_another(dr
 
     assert swept.queue == QUEUE
     assert [job.id for job in taken] == [other.id]
+
+
+async def test_the_ack_of_a_link_does_not_lose_sight_of_another_lease(driver: Driver) -> None:
+    """G13: of a job of another claim, which is found when its time comes."""
+    requires(driver, "workflows")
+    root = group()
+    [first] = children(root, 1)
+    await store(driver, root, first, after(first))
+    [link] = await take(driver, first)
+    other = await running(driver, lease_for=LEASE)
+
+    await settle_one(driver, Ack(link.lease))
+
+    assert [swept.id for swept in await driver.reclaim(now=START + LEASE)] == [other.id]
