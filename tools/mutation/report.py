@@ -119,6 +119,7 @@ the text of the file it was given on: what was chosen and not run has none, or i
 - mutants in all: {sum(map(len, account.everything.values()))}
 - chosen: {len(account.chosen)}, run: {len(account.run)}, killed: {_killed(account, account.run)}
   ({percent(account, account.run):.1f} %, equivalent ones counted as not killed)
+- survivors: {len(account.survivors)}, not explained: {len(account.open_survivors)}; the others are equivalent
 - comparisons of tokens and ends: {len(critical)} of {_count_critical(account)} run,
   {_killed(account, critical)} killed
 - the sample: {len(others)} of {len(account.chosen) - _count_critical(account)} run,

@@ -38,6 +38,7 @@ TESTS_AT_ONCE = int(os.environ.get("MUTANT_JOBS", "2"))
 # A mutant that has outlived so many tests counts as a survivor, unless it touches a token or an end:
 # then every test that comes by has its say.
 MOST_TESTS = 300
+_MOST_BYTES = 8 << 30  # of memory: a loop without an end may fill a list
 _TOOL = 3  # of sys.monitoring: a number that no debugger, profiler or coverage takes
 _COLD = "MUTANT"  # the environment variable that names the one mutant of this process
 _IS_NARROW = bool(os.environ.get("MUTANT_NARROW"))
@@ -53,6 +54,7 @@ class Runner:
         self._mutants = [mutant for mutant in suite.mutants() if mutant.key in wanted]
         # What matters most first, and what takes a process of its own last: a run may be cut short.
         self._mutants.sort(key=lambda mutant: (not mutant.is_critical, mutant.is_cold))
+        self._stamps = {mutant: mutant.stamp for mutant in self._mutants}  # now: files may change meanwhile
         self._answers = answers
         self._cold = cold
         self.failure: str | None = None
@@ -76,11 +78,13 @@ class Runner:
             self._say(self._cold, self._verdict_of(session, reach.tests_for(self._cold)))
             return True
         reach.learn()
-        for mutant in self._mutants:
-            if time.monotonic() < self._ends:
-                self._judge(session, mutant, reach)
+        left = list(self._mutants)
+        while left and time.monotonic() < self._ends:
+            self._judge(session, left.pop(0), reach)
         while self._running:
             self._reap()
+        if left:
+            print(f"{len(left)} mutants are left for the next run", file=sys.stderr)
         return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -109,6 +113,7 @@ class Runner:
         try:
             os.setpgid(0, 0)
             resource.setrlimit(resource.RLIMIT_CPU, (240, 240))
+            resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             session.config.pluginmanager.unregister(name="terminalreporter")
             if mutant.is_cold:
@@ -151,7 +156,7 @@ class Runner:
 
     def _say(self, mutant: Mutant, verdict: str) -> None:
         with self._answers.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"mutant": mutant.stamp, "verdict": verdict}) + "\n")
+            file.write(json.dumps({"mutant": self._stamps[mutant], "verdict": verdict}) + "\n")
 
 
 # ------------------------------------------------------------------ which tests
@@ -328,8 +333,9 @@ def _codes() -> Iterator[CodeType]:
 
 
 def _fingerprint(suite: Suite) -> str:
-    """Changes when the lines of a mutated file may have moved."""
-    return hashlib.sha256(b"\0".join((PACKAGE / path).read_bytes() for path in suite.paths)).hexdigest()[:12]
+    """Changes when the lines of a watched file may have moved."""
+    texts = [(PACKAGE / path).read_bytes() for path in suite.paths if path.endswith(".py")]
+    return hashlib.sha256(b"\0".join(texts)).hexdigest()[:12]
 
 
 # ------------------------------------------------------------------ making a mutant

@@ -55,7 +55,7 @@ JUDGES: dict[str, tuple[str, ...]] = {
     "room_for": ("limits",),
     "settle": ("ack", "retry", "expiry", "lease", "exchange"),
     "settle_attempts": ("ack", "exchange", "lease"),
-    "settle_link": ("families", "relatives", "ack"),
+    "settle_link": ("test_members", "expiry"),
     "settle_members": ("families", "ack", "relatives", "stopping", "test_members"),
     "settle_or_leave": ("ack",),
     "settle_others": ("retry", "expiry", "lease", "ack", "exchange"),
@@ -63,7 +63,7 @@ JUDGES: dict[str, tuple[str, ...]] = {
     "steps": ("idempotency", "dead_letters", "requeue"),
     "store": ("test_missed_cancels", "wakeups"),
     "sweep": ("expiry", "lease"),
-    "take_note": ("families", "relatives", "stopping"),
+    "take_note": ("parking", "same_family_rules"),
     "upkeep": ("expiry", "retention", "idempotency"),
     "write_families": ("families", "relatives", "stopping"),
     "write_state": ("speculation", "speculation_ends", "cancel", "listing"),
@@ -111,6 +111,7 @@ _LEASES = (
     "settling",
     "slots",
 )
+_LOGBOOK = "tests/unit/worker/test_logbook.py"
 _CLUSTER = "tests/integration/redis/cluster"
 _ODD_ANSWERS = "tests/integration/http/test_driver_odd_answers.py"
 _OF_POSTGRES = tuple(
@@ -123,7 +124,7 @@ SUITES = {
     suite.name: suite
     for suite in (
         Suite("model", _of("model", ".py"), ("tests/unit/model", _KIT), "memory"),
-        Suite("shared", _directly_in("drivers"), ("tests/unit/drivers", _KIT), "memory"),
+        Suite("shared", _directly_in("drivers"), ("tests/unit/drivers", _KIT, _LOGBOOK), "memory"),
         Suite("memory", _of("drivers/memory", ".py"), (_KIT, "tests/unit/drivers/memory"), "memory"),
         Suite("sqlite", _of("drivers/sqlite", ".py", ".sql"), (_KIT, "tests/unit/drivers/sqlite"), "sqlite"),
         Suite("postgres", _of("drivers/postgres", ".py", ".sql"), (_KIT, *_OF_POSTGRES), "postgres"),
