@@ -41,7 +41,7 @@ JUDGES: dict[str, tuple[str, ...]] = {
     "look": ("expiry", "delays", "clocks"),
     "may_copy": ("head_starts", "speculation", "speculation_ends"),
     "peek": ("reserve_order", "claim_filters"),
-    "prelude": ("lease", "expiry", "ack"),
+    "prelude": ("parking", "families"),
     "promote": ("delays", "clocks"),
     "prune": ("retention", "idempotency", "rates", "enqueue_rates", "logbook"),
     "put": ("idempotency", "retention"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Noted, Query
@@ -13,8 +14,10 @@ from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import (
     LEASE,
     MINUTE,
+    OTHER_WORKER,
     START,
     UNKNOWN_ID,
+    WRONG_TOKEN,
     get_one,
     new_job,
     refused,
@@ -151,11 +154,14 @@ async def test_a_note_is_kept_once_per_name(driver: Driver) -> None:
 
 
 async def test_a_note_under_a_lost_lease_is_refused(driver: Driver) -> None:
-    """Y79: expired, or settled."""
+    """Y79 N06: expired, settled, of another claim, or in the name of another worker."""
     requires(driver, "workflows")
     job, other = await running(driver), await running(driver)
     await settle_one(driver, Ack(other.lease))
+    foreign = (replace(job.lease, token=WRONG_TOKEN), replace(job.lease, worker_id=OTHER_WORKER))
     async with unchanged(driver, job.id, other.id):
+        answers = [await driver.note([Note("step", b"1", lease=lease)], now=START) for lease in foreign]
+        assert all(isinstance(answer, LeaseLost) for [answer] in answers)
         assert isinstance(await note(driver, job, "late", now=START + LEASE), LeaseLost)
         assert isinstance(await note(driver, other, "late"), LeaseLost)
 
