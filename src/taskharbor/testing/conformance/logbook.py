@@ -97,6 +97,17 @@ async def test_a_range_is_read_page_by_page(driver: Driver) -> None:
     assert [entry async for entry in backwards] == entries[::-1]
 
 
+async def test_a_range_of_many_instants_comes_whole(driver: Driver) -> None:
+    """LB03: a store may look at a hundred instants at a time; it goes on until it has enough."""
+    requires(driver, "logbook")
+    entries = [cell(START + number * SECOND) for number in range(250)]
+    for first in range(0, 250, MAX_ENTRIES):
+        await driver.write_log(entries[first : first + MAX_ENTRIES], now=START)
+
+    assert await read(driver) == entries
+    assert await read(driver, newest_first=True, limit=120) == entries[:-121:-1]
+
+
 async def test_cells_become_one_in_one_step(driver: Driver) -> None:
     """LB04: what is named goes, what is written stays, a cell that is not there does not matter."""
     requires(driver, "logbook")
