@@ -168,8 +168,13 @@ def _survivors(account: Account) -> str:
     lines = []
     for mutant in account.survivors:
         kind = "**token or end**, " if mutant.is_critical else ""
-        reason = reason_for(mutant)
-        lines.append(f"- {mutant.name}: {kind}" + (f"equivalent: {reason}" if reason else "not explained"))
+        verdict = account.verdicts[mutant].removeprefix("survived").lstrip(": ")
+        why = (
+            f"equivalent: {reason}"
+            if (reason := reason_for(mutant))
+            else f"not explained ({verdict or 'all tests'})"
+        )
+        lines.append(f"- {mutant.name}: {kind}{why}")
     return "\n".join(lines)
 
 
