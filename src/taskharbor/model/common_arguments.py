@@ -15,6 +15,7 @@ MOST_SHOWN = 5
 _LEAST_SHARE = 0.6
 _LEAST_DIFFERENCE = 0.2
 _LEAST_JOBS = 3
+_LEAST_OTHERS = 10
 _DEEPEST = 3
 _MOST_VALUES = 50
 _MOST_SIGNS = 80
@@ -30,7 +31,7 @@ class InCommon(msgspec.Struct, frozen=True, kw_only=True):
     value: str
     share: float
     share_of_others: float | None
-    """None if there are no others to compare with."""
+    """None if there are too few others to compare with: each more would change what is said."""
     text: str
     """Both as people write them: template="welcome"."""
 
@@ -39,11 +40,11 @@ def in_common(jobs: Sequence[Values], others: Sequence[Values]) -> list[InCommon
     """The values that set these jobs apart, the clearest first. Too few jobs have nothing."""
     if len(jobs) < _LEAST_JOBS:
         return []
-    found = []
+    found, is_compared = [], len(others) >= _LEAST_OTHERS
     elsewhere = Counter(pair for values in others for pair in set(values))
     for pair, count in Counter(pair for values in jobs for pair in set(values)).items():
         share = count / len(jobs)
-        of_others = elsewhere[pair] / len(others) if others else None
+        of_others = elsewhere[pair] / len(others) if is_compared else None
         if share >= _LEAST_SHARE and share - (of_others or 0.0) >= _LEAST_DIFFERENCE:
             found.append(
                 InCommon(

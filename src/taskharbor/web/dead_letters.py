@@ -10,8 +10,9 @@ the jobs that are dead now. Everybody shares one bounded look, as on the board:
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -39,18 +40,20 @@ ONE_PAGE = MAX_PAGE
 class DeadNow(msgspec.Struct, frozen=True):
     """What one look found."""
 
-    counts: Counter[tuple[str, str]]
-    """Dead jobs by queue and cause."""
+    died: Mapping[tuple[str, str], Sequence[datetime]]
+    """When the dead jobs failed, by queue and cause."""
     is_all: bool
 
-    def of(self, cause: str, sees: Callable[[str], bool]) -> int | None:
-        """The dead jobs of a cause in queues that the caller sees; None if there are too many to know."""
+    def of(self, cause: str, sees: Callable[[str], bool]) -> list[datetime] | None:
+        """Those of a cause in queues that the caller sees; None if there are too many to know."""
         if not self.is_all:
             return None
-        return sum(count for (queue, one), count in self.counts.items() if one == cause and sees(queue))
+        return [
+            at for (queue, one), all_of in self.died.items() if one == cause and sees(queue) for at in all_of
+        ]
 
 
-TOO_MANY = DeadNow(Counter(), False)
+TOO_MANY = DeadNow({}, False)
 
 
 class DeadLetters:
@@ -85,16 +88,17 @@ class DeadLetters:
 
     async def _walk(self, driver: Driver) -> DeadNow:
         began = self._service.clock.monotonic()
-        counts, looked_at = Counter[tuple[str, str]](), 0
+        died, looked_at = defaultdict[tuple[str, str], list[datetime]](list), 0
         query = Query(
             states=(JobState.FAILED,), newest_first=True, order_by="ended", limit=ONE_PAGE, payloads=False
         )
         while True:
             page = await driver.find(query, now=self._service.now())
-            counts.update(_places(page.jobs))
+            for job in page.jobs:
+                died[_place(job)].append(failed_at(job))
             looked_at += len(page.jobs)
             if page.next_cursor is None:
-                return DeadNow(counts, True)
+                return DeadNow(died, True)
             now = self._service.clock.monotonic()
             if now - began >= LOOK_SECONDS:
                 self._reach, self._reach_until = looked_at, now + SLOW_FOR
@@ -104,7 +108,12 @@ class DeadLetters:
             query = msgspec.structs.replace(query, cursor=page.next_cursor)
 
 
-def _places(jobs: Sequence[JobRecord]) -> list[tuple[str, str]]:
-    """The queue and the cause of each; a job may be dead without one."""
-    causes = [cause_of_job(job) for job in jobs]
-    return [(job.queue, cause.id if cause else "") for job, cause in zip(jobs, causes, strict=True)]
+def _place(job: JobRecord) -> tuple[str, str]:
+    """The queue and the cause; a job may be dead without one."""
+    cause = cause_of_job(job)
+    return job.queue, cause.id if cause else ""
+
+
+def failed_at(job: JobRecord) -> datetime:
+    """When its last attempt failed, as far as its record says."""
+    return job.failed_at or job.finished_at or job.updated_at

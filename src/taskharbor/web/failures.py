@@ -61,8 +61,6 @@ class FailingCause(msgspec.Struct, kw_only=True):
     """One cause within a window."""
 
     numbers: CauseNumbers
-    dead: int
-    """Its jobs that are dead now: the numbers count a job again that was retried and died again."""
     per_step: list[int]
     queues: set[str]
     first_at: datetime
@@ -71,6 +69,14 @@ class FailingCause(msgspec.Struct, kw_only=True):
     status: StatusName
     began_with: str = ""
     """The release of the worker that saw it first; empty if it was seen before this window, or not kept."""
+    attempts: int = 0
+    """Attempts that failed in the window, as workers reported, and at least the jobs that died since."""
+    dead: int = 0
+    """Its jobs that are dead now: the numbers count a job again that was retried and died again."""
+
+    def saw_fail(self, instants: Iterable[datetime], since: datetime) -> None:
+        """Jobs whose last attempt failed for it at these instants: it failed at least so often since then."""
+        self.attempts = max(self.attempts, sum(at >= since for at in instants))
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -110,9 +116,11 @@ class Failures:
         found = self._gathered(rows, since, step, steps)
         dead_now = await self._service.dead_letters.look() if found else TOO_MANY
         for one in found:
-            one.dead = _dead_of(
-                one, dead_now, lambda name: name == queue if queue else principal.may_use(name)
-            )
+            died = _died_of(one, dead_now, lambda name: name == queue if queue else principal.may_use(name))
+            one.dead = one.numbers.dead if died is None else len(died)
+            one.attempts = one.numbers.retried + one.numbers.dead
+            if release is None:  # which release a dead job had is not known
+                one.saw_fail(died or (), since)
             known = statuses.get(one.numbers.cause)
             one.status = "open" if known is None else known.now(now, one.numbers.release)
             one.first_at = min(
@@ -121,7 +129,7 @@ class Failures:
             if one.first_at < (_instant(one.numbers.first_at) or EPOCH):
                 one.began_with = ""
             one.is_new = now - one.first_at < NEW_FOR
-        return sorted(found, key=lambda one: -(one.numbers.retried + one.numbers.dead)), step
+        return sorted(found, key=lambda one: -one.attempts), step
 
     def _gathered(
         self, rows: Iterable[tuple[datetime, CauseNumbers]], since: datetime, step: timedelta, steps: int
@@ -132,7 +140,6 @@ class Failures:
             if there is None:
                 there = found[row.cause] = FailingCause(
                     numbers=msgspec.structs.replace(row),
-                    dead=0,
                     per_step=[0] * steps,
                     queues=set(),
                     first_at=EPOCH,
@@ -241,10 +248,9 @@ class Failures:
         )
 
 
-def _dead_of(one: FailingCause, now: DeadNow, sees: Callable[[str], bool]) -> int:
-    """What cannot be counted now, as for causes that were too many to name, is as in the logbook."""
-    found = now.of(one.numbers.cause, sees)
-    return one.numbers.dead if found is None or one.numbers.cause == OTHER else found
+def _died_of(one: FailingCause, now: DeadNow, sees: Callable[[str], bool]) -> list[datetime] | None:
+    """When its dead jobs failed. None where only the logbook knows: too many are dead, or too many causes."""
+    return None if one.numbers.cause == OTHER else now.of(one.numbers.cause, sees)
 
 
 def _instant(microseconds: int | None) -> datetime | None:

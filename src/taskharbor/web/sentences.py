@@ -159,10 +159,12 @@ def began_sentence(release: str, since_s: float, last_s: float, days: int, *, is
     return f"{begun} {span_text(since_s)} ago. In the {days} days before: none."
 
 
-def outlook_sentence(attempts: int, dead: Counted, retrying: Counted, next_s: float | None) -> str:
+def outlook_sentence(
+    attempts: int, window: str, dead: Counted, retrying: Counted, next_s: float | None
+) -> str:
     """What becomes of the jobs of a cause: how many try again by themselves, and how many are dead."""
     return _joined(
-        f"{counted(attempts, 'attempt')} failed.",
+        f"{counted(attempts, 'attempt')} failed in {window}.",
         f"{_try_again(retrying, next_s)}." if retrying.count else "",
         _used_up(dead),
     )

@@ -158,7 +158,7 @@ async def test_an_opened_cause_shows_its_jobs_and_what_they_have_in_common(api: 
         await api.dead(f"Late: gave up on order {n}", {"template": "welcome", "n": n, "password": "x"})
         for n in range(4)
     ]
-    for number in range(4):
+    for number in range(10):
         await api.dead("Other: no luck", {"template": "bye", "n": number, "password": "x"})
 
     opened = (await api("GET", f"/api/failures/{LATE.id}")).json()
@@ -169,6 +169,36 @@ async def test_an_opened_cause_shows_its_jobs_and_what_they_have_in_common(api: 
     assert (common["what"], common["value"]) == ("args.template", "welcome")
     assert (common["share"], common["share_of_others"]) == (1.0, 0.0)
     assert opened["looked_at"] == 4, "those of other causes are not its own"
+
+
+async def test_jobs_that_have_not_ended_are_no_comparison(api: FailuresApi) -> None:
+    """They may fail for the same cause; and they come and go, so that a page would show and hide by turns."""
+    await api.failed(dead=4, kills=False)
+    for number in range(4):
+        await api.dead(f"Late: gave up on order {number}", {"template": "welcome"})
+    for _ in range(20):
+        await api.put({"type": "send", "queue": "mail", "payload": {"template": "welcome"}})
+
+    opened = (await api("GET", f"/api/failures/{LATE.id}")).json()
+
+    assert ("args.template", None) in [(one["what"], one["share_of_others"]) for one in opened["common"]]
+
+
+async def test_jobs_that_died_since_the_last_report_of_a_worker_count_as_failed(api: FailuresApi) -> None:
+    await api.failed(dead=2, retried=1, kills=False)
+    api.clock.advance(timedelta(hours=20))
+    for number in range(4):
+        await api.dead(f"Late: gave up on order {number}")
+
+    [listed] = await api.causes()
+    in_a_day = (await api("GET", f"/api/failures/{LATE.id}")).json()
+    api.clock.advance(timedelta(hours=1))
+    await api.failed(dead=1, kills=False)
+    lately = (await api("GET", f"/api/failures/{LATE.id}", params={"window": "15m"})).json()
+
+    assert (listed["attempts"], in_a_day["attempts"]) == (4, 4)
+    assert in_a_day["outlook"] == "4 attempts failed in 24 hours. 4 jobs have used up their attempts."
+    assert lately["outlook"] == "1 attempt failed in 15 minutes. 4 jobs have used up their attempts."
 
 
 async def test_an_opened_cause_says_when_it_began_and_what_becomes_of_its_jobs(api: FailuresApi) -> None:
@@ -183,7 +213,7 @@ async def test_an_opened_cause_says_when_it_began_and_what_becomes_of_its_jobs(a
 
     assert found["began"].startswith("Began with release `r1`, 10 min ago. In the 7 days before: none.")
     assert found["outlook"] == (
-        "3 attempts failed. 1 of its jobs tries again by itself, the next in 9 s. "
+        "3 attempts failed in an hour. 1 of its jobs tries again by itself, the next in 9 s. "
         "1 job has used up its attempts."
     )
     assert found["jobs"][0]["message"] == "gave up on order `1`"
@@ -345,7 +375,7 @@ async def test_an_opened_cause_without_dead_letters_searches_for_less_than_250_m
     opened = (await api("GET", f"/api/failures/{LATE.id}")).json()
 
     assert opened["dead_now"] == {"count": 0, "exact": False}
-    assert opened["outlook"] == "5 attempts failed."
+    assert opened["outlook"] == "5 attempts failed in 24 hours."
     assert api.clock.monotonic() - began <= 0.25
 
 

@@ -151,16 +151,17 @@ NONE, ONE, MANY = (CountOut(count=count, exact=True) for count in (0, 1, 143))
 AT_LEAST = CountOut(count=20, exact=False)
 UNSEEN = CountOut(count=0, exact=False)
 OUTLOOKS: dict[str, tuple[int, CountOut, CountOut, float | None]] = {
-    "1 attempt failed. None of its jobs is dead.": (1, NONE, NONE, None),
-    "7 attempts failed.": (7, UNSEEN, NONE, None),
-    "2 attempts failed. 1 job has used up its attempts.": (2, ONE, NONE, None),
-    "184 attempts failed. 143 of its jobs try again by themselves, the next in 9 s. "
+    "1 attempt failed in an hour. None of its jobs is dead.": (1, NONE, NONE, None),
+    "7 attempts failed in an hour.": (7, UNSEEN, NONE, None),
+    "2 attempts failed in an hour. 1 job has used up its attempts.": (2, ONE, NONE, None),
+    "184 attempts failed in an hour. 143 of its jobs try again by themselves, the next in 9 s. "
     "1 job has used up its attempts.": (184, ONE, MANY, 9.0),
-    "3 attempts failed. 1 of its jobs tries again by itself, the next one now. "
+    "3 attempts failed in an hour. 1 of its jobs tries again by itself, the next one now. "
     "None of its jobs is dead.": (3, NONE, ONE, 0.0),
-    "9 attempts failed. 1 of its jobs tries again by itself, the next one now. "
+    "9 attempts failed in an hour. 1 of its jobs tries again by itself, the next one now. "
     "1 job has used up its attempts.": (9, ONE, ONE, 0.069),
-    "90 attempts failed. 20+ of its jobs try again by themselves. 20+ jobs have used up their attempts.": (
+    "90 attempts failed in an hour. 20+ of its jobs try again by themselves. "
+    "20+ jobs have used up their attempts.": (
         90, AT_LEAST, AT_LEAST, None,
     ),
 }  # fmt: skip
@@ -168,7 +169,9 @@ OUTLOOKS: dict[str, tuple[int, CountOut, CountOut, float | None]] = {
 
 @pytest.mark.parametrize("text", OUTLOOKS)
 def test_what_becomes_of_the_jobs_of_a_cause(text: str) -> None:
-    assert sentences.outlook_sentence(*OUTLOOKS[text]) == text
+    attempts, dead, retrying, next_s = OUTLOOKS[text]
+
+    assert sentences.outlook_sentence(attempts, "an hour", dead, retrying, next_s) == text
 
 
 def test_where_a_job_failed_or_how() -> None:

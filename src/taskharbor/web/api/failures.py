@@ -14,15 +14,17 @@ from taskharbor.errors import InvalidArgument
 from taskharbor.model.cause import marked_message
 from taskharbor.model.common_arguments import InCommon, in_common, values_in
 from taskharbor.model.job import JobRecord
+from taskharbor.model.log_series import window
 from taskharbor.model.search import RETRYING, parse_search
 from taskharbor.model.state import JobState
 from taskharbor.views import instant_text, listed_job, payload_value
 from taskharbor.web.api.answers import CauseJob, CauseOut, CountOut, FailureOut, FailuresOut
 from taskharbor.web.api.schemas import FailuresQuery, SnoozeIn
 from taskharbor.web.audit_book import SettingChange
+from taskharbor.web.dead_letters import failed_at
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.failures import QUIET_BEFORE, CauseStatus, FailingCause
-from taskharbor.web.job_walk import Budget, JobWalk
+from taskharbor.web.job_walk import Budget, FoundJobs, JobWalk
 from taskharbor.web.parsing import read_json
 from taskharbor.web.problems import Problem
 from taskharbor.web.reply import Reply, json_answer
@@ -33,6 +35,8 @@ MOST_DEAD = 10_000
 """Dead letters of a cause that are counted."""
 _SHOWN_JOBS = 10
 _COMPARED = 100
+_ENDED = Query(states=(JobState.COMPLETED, JobState.FAILED), newest_first=True, order_by="ended")
+"""What to compare with: a job that still runs or waits may yet fail for the same cause."""
 _MAX_BODY = 4096
 _FOR_DEAD = (0.15, 20_000)
 _FOR_OTHERS = (0.03, 2_000)
@@ -78,14 +82,17 @@ async def get_failure(request: Request) -> Response:
 
 async def _opened(request: Request, failing: FailingCause) -> Reply:
     row = failing.numbers
-    dead, dead_now = await _dead(request, row.cause, row.type)
-    recent = dead or await _walked(request, f'cause:{row.cause} type:"{row.type}"', _COMPARED)
-    others = await _walked(request, f'-cause:{row.cause} type:"{row.type}"', _COMPARED)
+    dead, died, dead_now = await _dead(request, row.cause, row.type)
+    retrying = await _retrying(request, row.cause, row.type)
+    since, _, _ = window(request.query.window, request.service.clock.now())
+    failing.saw_fail([*died, *map(failed_at, retrying.jobs)], since)
+    recent = dead or await _walked(request, f'cause:{row.cause} type:"{row.type}"', Query(newest_first=True))
+    others = await _walked(request, f'-cause:{row.cause} type:"{row.type}"', _ENDED)
     return json_answer(
         CauseOut(
             **_fields(failing, request.service.clock.now()),
             jobs=[_failed_job(job) for job in recent[:_SHOWN_JOBS]],
-            outlook=await _outlook(request, failing, dead_now),
+            outlook=_outlook(request, failing, dead_now, retrying),
             common=await _common(request, recent, others),
             looked_at=len(recent),
             dead_now=dead_now,
@@ -93,31 +100,39 @@ async def _opened(request: Request, failing: FailingCause) -> Reply:
     )
 
 
-async def _dead(request: Request, cause: str, job_type: str) -> tuple[list[JobRecord], CountOut]:
-    """The dead letters of the newest end, and how many there are up to 10,000."""
+async def _dead(
+    request: Request, cause: str, job_type: str
+) -> tuple[list[JobRecord], list[datetime], CountOut]:
+    """The dead letters of the newest end, when each failed, and how many there are up to 10,000."""
     search = parse_search(f'cause:{cause} type:"{job_type}"')
     query = Query(states=(JobState.FAILED,), newest_first=True, order_by="ended")
     walk = JobWalk(request, search, query, budget=Budget(*_FOR_DEAD))
     newest: list[JobRecord] = []
-    cursor, count = None, 0
+    died: list[datetime] = []
+    cursor = None
     while True:
-        page = await walk.page(min(1000, MOST_DEAD - count), cursor)
+        page = await walk.page(min(1000, MOST_DEAD - len(died)), cursor)
         newest += page.jobs[: _COMPARED - len(newest)]
-        cursor, count = page.cursor, count + len(page.jobs)
-        if page.is_all or count >= MOST_DEAD or walk.is_spent:
-            return newest, CountOut(count=count, exact=page.is_all)
+        died += map(failed_at, page.jobs)
+        cursor = page.cursor
+        if page.is_all or len(died) >= MOST_DEAD or walk.is_spent:
+            return newest, died, CountOut(count=len(died), exact=page.is_all)
 
 
-async def _outlook(request: Request, failing: FailingCause, dead: CountOut) -> str:
-    """How many of its jobs wait for another attempt, and when the next one is due, as far as a walk sees."""
-    row, now = failing.numbers, request.service.clock.now()
-    search = parse_search(f'state:{RETRYING} cause:{row.cause} type:"{row.type}"')
+async def _retrying(request: Request, cause: str, job_type: str) -> FoundJobs:
+    """Its jobs that wait for another attempt, as far as a walk sees."""
+    search = parse_search(f'state:{RETRYING} cause:{cause} type:"{job_type}"')
     walk = JobWalk(request, search, Query(newest_first=True), budget=Budget(*_FOR_OTHERS))
-    found = await walk.page(MAX_PAGE, None)
+    return await walk.page(MAX_PAGE, None)
+
+
+def _outlook(request: Request, failing: FailingCause, dead: CountOut, found: FoundJobs) -> str:
+    """What becomes of its jobs: how many try again, and when the next one is due, if the walk saw all."""
+    now = request.service.clock.now()
     due = min((job.run_at for job in found.jobs if job.run_at is not None), default=None)
     next_s = None if due is None or not found.is_all else max((due - now).total_seconds(), 0.0)
     retrying = CountOut(count=len(found.jobs), exact=found.is_all)
-    return outlook_sentence(row.retried + row.dead, dead, retrying, next_s)
+    return outlook_sentence(failing.attempts, WINDOWS[request.query.window], dead, retrying, next_s)
 
 
 def _failed_job(job: JobRecord) -> CauseJob:
@@ -125,9 +140,9 @@ def _failed_job(job: JobRecord) -> CauseJob:
     return CauseJob(**msgspec.structs.asdict(listed), message=marked_message(job.last_error or ""))
 
 
-async def _walked(request: Request, text: str, limit: int) -> list[JobRecord]:
-    walk = JobWalk(request, parse_search(text), Query(newest_first=True), budget=Budget(*_FOR_OTHERS))
-    return (await walk.page(limit, None)).jobs
+async def _walked(request: Request, text: str, query: Query) -> list[JobRecord]:
+    walk = JobWalk(request, parse_search(text), query, budget=Budget(*_FOR_OTHERS))
+    return (await walk.page(_COMPARED, None)).jobs
 
 
 async def _common(request: Request, jobs: Sequence[JobRecord], others: Sequence[JobRecord]) -> list[InCommon]:
@@ -209,7 +224,7 @@ def _fields(one: FailingCause, now: datetime) -> dict[str, Any]:
         "failure_kind": row.failure_kind,
         "place": place_of_failure(row.frame, row.failure_kind),
         "queues": sorted(one.queues),
-        "attempts": row.retried + row.dead,
+        "attempts": one.attempts,
         "dead": one.dead,
         "first_at": instant_text(one.first_at),
         "last_at": instant_text(one.last_at),
