@@ -21,6 +21,10 @@ ROOMS = """(toast) => {
 }"""
 
 
+OTHER_PAGES = "**/pages/index.js"
+"""What the first view does not need: it is asked for when somebody leaves it."""
+
+
 async def begin(store):
     """A job that runs, and has made no progress."""
     async with connect(store) as driver:
@@ -41,6 +45,34 @@ def test_a_running_job_says_for_how_long(pages, begun):
     page = pages(f"{begun}#/jobs")
 
     expect(page.locator(".jobs tbody .c-when")).to_have_text(re.compile(r"^for \d"))
+
+
+@pytest.mark.parametrize("keys", ["state:failed welc", "state:failed queue:mail welc"])
+def test_what_is_typed_before_the_search_is_there_reaches_it(pages, server, keys):
+    page, held = pages(server.at("")), []
+    calm(page)
+    page.route(OTHER_PAGES, lambda route: held.append(route))
+
+    with page.expect_request(OTHER_PAGES):
+        page.keyboard.press("/")
+    page.keyboard.type(keys)
+    held[0].continue_()
+
+    expect(page.locator("#q")).to_have_value("welc")
+    expect(page.locator("#q")).to_be_focused()
+    expect(page.locator(".query .chip.q").first).to_have_text("state:failed")
+    assert "q=state" in page.url
+
+
+def test_a_search_typed_at_once_is_searched_for(pages, server):
+    page = pages(server.at(""))
+    calm(page)
+
+    page.keyboard.type("/state:failed queue:mail")
+    page.keyboard.press("Enter")
+
+    expect(page.locator(".query .chip.q")).to_have_text(["state:failed", "queue:mail"])
+    expect(page.locator("#q")).to_have_value("")
 
 
 def test_a_note_has_as_much_room_on_its_right_as_on_its_left(pages, server):

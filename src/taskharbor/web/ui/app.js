@@ -29,7 +29,7 @@ import { setZone } from "./format.js";
 import { prefs, nextTheme } from "./prefs.js";
 import { api, onLogout } from "./api.js";
 import { setPerson } from "./deeds.js";
-import { holdKeys, PLACES, startKeys, useKeys } from "./keys.js";
+import { giveKeys, holdKeys, PLACES, startKeys, useKeys } from "./keys.js";
 import { live } from "./live.js";
 import { html, render, useAgain, useEffect, useRef, useState } from "./parts/html.js";
 import { Loading, Trouble } from "./parts/notes.js";
@@ -78,11 +78,17 @@ function Frame({ session, onLogout: leave }) {
   const route = useRoute();
   const name = pageOf(route), page = usePage(name), { Page, title, hasWindow, note } = page?.module ?? {};
   const [open, show] = useState(null); // "palette" | "keys"
-  const place = useRef(placeOf(route)), isSearching = useRef(false); // the search was asked for on another page
+  const place = useRef(placeOf(route)), isSearching = useRef(false); // the search was asked for, and its field is on its way
   setZone(route.query.zone ?? prefs.get("zone"));
+  const toSearch = () => {
+    const field = isSearching.current && document.querySelector("#q");
+    if (field) { isSearching.current = false; giveKeys(field); }
+  };
   const search = () => {
-    if (name === "jobs") document.querySelector("#q")?.focus(); // at once: the next key is part of the search
-    else { isSearching.current = true; holdKeys(2000); go("#/jobs"); }
+    isSearching.current = true;
+    holdKeys();
+    if (name !== "jobs") go("#/jobs");
+    toSearch(); // at once where it is: the next key is part of the search
   };
   const step = (by) => () => {
     const names = WINDOWS.map(([value]) => value), next = hasWindow && names[names.indexOf(route.query.window ?? usualWindow(hasWindow)) + by];
@@ -101,10 +107,7 @@ function Frame({ session, onLogout: leave }) {
     scrollTo(0, 0);
     main()?.focus({ preventScroll: true }); // the new page is read from its beginning
   });
-  useEffect(() => {
-    const field = isSearching.current && document.querySelector("#q");
-    if (field) { isSearching.current = false; holdKeys(0); field.focus(); }
-  });
+  useEffect(toSearch);
   const shown = ["job", "workflows"].includes(name) ? { ...route, name: "jobs" } : route; // pages that belong to Jobs in the rail
   return html`<a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); main().focus(); }}>Skip to content</a>
     <${Rail} route=${shown} session=${session} onLogout=${leave}/>

@@ -19,7 +19,7 @@ export const KEY_LIST = [
 
 const stack = []; // the newest map is asked first
 const PREFIX_MS = 1200;
-let prefix = "", prefixAt = 0, heldUntil = 0;
+let prefix = "", prefixAt = 0, heldUntil = 0, heldKeys = [];
 
 const isTyping = (target) =>
   target.isContentEditable || /^(TEXTAREA|SELECT)$/.test(target.tagName)
@@ -37,7 +37,7 @@ function pressed(event) {
   const name = keyName(event);
   const hasModifier = name.startsWith("Ctrl ");
   if (!name || (!hasModifier && name !== "Esc" && (isTyping(event.target) || !prefs.get("keys")))) return;
-  if (performance.now() < heldUntil && !hasModifier) { event.preventDefault(); return; }
+  if (performance.now() < heldUntil && !hasModifier) { heldKeys.push(event.key); event.preventDefault(); return; }
   if (document.querySelector("dialog[open]") && !hasModifier) return; // a dialog has its own keys
   // Enter and Space on a button or link belong to it.
   if (name === "Enter" && event.target.closest("a, button, input, summary")) return;
@@ -50,8 +50,20 @@ function pressed(event) {
   }
 }
 
-/** For so long keys do nothing: a field is on its way, and what is typed for it must not act on the page. */
-export const holdKeys = (ms) => { heldUntil = performance.now() + ms; };
+/** A field is on its way: for two seconds keys are kept for it, and do not act on the page. */
+export function holdKeys() { heldKeys = []; heldUntil = performance.now() + 2000; }
+
+/** The field is there: what was typed for it meanwhile is typed into it, key by key, as it draws itself. */
+export async function giveKeys(field) {
+  heldUntil = 0;
+  field.focus();
+  for (const key of heldKeys.splice(0)) {
+    await null;
+    if (!field.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true })) || key.length > 1) continue;
+    field.value += key;
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+  }
+}
 
 export const startKeys = () => document.addEventListener("keydown", pressed);
 

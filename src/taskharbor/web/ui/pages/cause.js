@@ -40,16 +40,16 @@ function Inside({ found, isComplete, changed }) {
   const [plan, ready] = useState(null); // the preview of "retry all"
   const deed = { action: "retry", q: `state:failed cause:${found.cause}` }, jobs = found.jobs ?? [];
   const [point] = found.began.split(",", 1), { count, exact } = found.dead_now ?? {}, dead = count || (exact ? 0 : found.dead), many = number(dead) + (exact || !count ? "" : "+");
-  const retries = may("retry") && dead > 0 ? [
+  const retries = may("retry") ? [
     ["Retry one to see", () => retryOne(jobs.find((job) => job.state === "failed") ?? { id: found.sample, type: found.type }, {}, changed), "main"],
-    [`Retry all ${dead > 1 ? many : ""}…`, () => trying("Nothing was retried", async () => ready(await preview(deed)))],
-  ] : [];
-  const deeds = [...retries, ...(may("configure") ? statusDeeds(found, changed) : [])];
-  useCommands(deeds.map(([label, act]) => [label, act]));
-  useKeys({ r: retries[0]?.[1] });
+    [`Retry all${dead > 1 ? ` ${many}` : ""}…`, () => trying("Nothing was retried", async () => ready(await preview(deed)))],
+  ] : [], says = may("configure") ? statusDeeds(found, changed) : [], deeds = [...retries, ...says];
+  const buttons = (some, disabled) => some.map(([label, act, kind]) => html`<${Button} look=${kind} disabled=${disabled} onClick=${act}>${label}<//>`);
+  useCommands((dead ? deeds : says).map(([label, act]) => [label, act]));
+  useKeys({ r: dead && retries[0]?.[1] });
   return html`<div class="open" role="region" aria-label=${`Cause: ${found.title}`}>
+    ${deeds.length > 0 && html`<div class="acts span">${buttons(retries, !dead)}<span class="end"></span>${buttons(says)}</div>`}
     <div><p><b>${marked(point)}</b>${marked(found.began.slice(point.length))}</p><p class="soft gap1">${found.outlook}</p>
-      ${deeds.length > 0 && html`<div class="acts gap2">${deeds.map(([label, act, kind]) => html`<${Button} look=${kind} onClick=${act}>${label}<//>`)}</div>`}
       ${isComplete && html`<${Latest} jobs=${jobs}/>`}</div>
     <div>${isComplete ? html`<${Common} found=${found}/>` : html`<${Loading} rows=${3}/>`}</div>
     ${isComplete && html`<${Newest} job=${jobs.find((job) => job.last_error)}/>`}
@@ -72,7 +72,7 @@ const Latest = ({ jobs }) => (!jobs.length ? html`<p class="dim gap3">None of it
     <span class="dim end"><${Ago} at=${job.failed_at ?? job.updated_at}/></span></li>`)}</ul>`);
 
 function Common({ found }) {
-  const rows = found.common.slice(0, 8), telling = rows.find((row) => row.share >= 0.9 && row.share_of_others != null && row.share - row.share_of_others >= 0.2);
+  const rows = found.common, telling = rows.find((row) => row.share >= 0.9 && row.share_of_others != null);
   return html`<p><b>What they have in common</b> <span class="dim">${number(found.looked_at)} looked at</span></p>
     ${rows.length ? html`<div class="same gap1">${rows.map(({ what, text, share }) => html`<span class=${`cut ${what.startsWith("args.") ? "mono" : ""}`} title=${text}>${text}</span><${Bar} share=${share} tone=${share >= 0.9 ? "acc" : ""}/><span class="num">${percent(share)}</span>`)}</div>`
       : html`<p class="dim gap1">Nothing.</p>`}

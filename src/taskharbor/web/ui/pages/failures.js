@@ -69,6 +69,6 @@ const CauseRow = ({ item, isOpen, route, window, ask }) => html`<div class=${`gr
       <p class="dim mono cut">${item.place}</p></div>
     <div class="hide"><${Columns} values=${item.per_step} width=${132} height=${26} tone=${item.dead ? "bad" : "warn"} label=${`${item.title} in ${item.type}: attempts in ${window}`}/></div>
     <div class="num"><b>${number(item.attempts)}</b><span class="dim blk" title=${instant(item.last_at)}>last ${ago(item.last_at)}</span></div>
-    <div class="num hide">${number(item.dead)}<span class="dim blk">${item.dead ? "dead" : "none dead"}</span></div>
+    <div class="num hide">${number(item.dead)}<span class="dim blk">${item.dead ? "dead now" : "none dead"}</span></div>
     <div class="num hide" title=${instant(item.first_at)}>${since(item.first_at)}<span class="dim blk">${!item.is_new ? NONE : item.began_with ? html`<code>${item.began_with}</code>` : "new"}</span></div>
   </div>${isOpen && html`<${Cause} id=${item.cause} item=${item} window=${window} changed=${ask}/>`}`;
