@@ -1,12 +1,14 @@
 """Failures by cause: found, explained, retried and taken back."""
 
+import json
 import re
+from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser.observed import CAUSE, DEAD, RELEASE
-from tests.browser.steps import calm, forget, toast
+from tests.browser.steps import calm, forget, go, toast
 
 NEW = CAUSE.title
 
@@ -78,6 +80,61 @@ def test_muting_and_snoozing_can_be_undone(pages, watched):
     page.get_by_role("button", name="Open again").click()
 
     expect(page.get_by_role("link", name="Snoozed 0")).to_be_visible()
+
+
+DETAIL = re.compile(f"/api/failures/{CAUSE.id}")
+PLACES = """buttons => buttons.map(one => {
+  const { left, top } = one.getBoundingClientRect();
+  return [one.textContent.replace(/ [\\d,+]+/, ""), left, top];
+})"""
+
+
+def places(page):
+    """Where the buttons of a cause are, by what they do."""
+    return page.locator(".open > .span:first-child button").evaluate_all(PLACES)
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "long": {"began": "Known, " + "for long " * 60, "outlook": "More failed. " * 60},
+    "many": {"dead_now": {"count": 10_000, "exact": False}, "outlook": "Many."},
+    "none": {"dead_now": {"count": 0, "exact": True}, "outlook": "None is dead."},
+}
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("change", CHANGES)
+def test_buttons_of_a_cause_stay_where_they_are_when_it_changes(pages, watched, change, width):
+    page = pages(watched.at(f"failures/{CAUSE.id}"), width=width)
+    page.locator(".open .lines li").first.wait_for()
+    before = places(page)
+
+    def answer(route):
+        response = route.fetch()
+        route.fulfill(response=response, body=json.dumps(response.json() | CHANGES[change]))
+
+    page.route(DETAIL, answer)
+    go(page, f"failures/{CAUSE.id}?window=7d")  # the page stays, and asks again
+    expect(page.locator(".open")).to_contain_text(CHANGES[change]["outlook"].strip())
+
+    assert [name for name, _left, _top in before] == [
+        "Retry one to see", "Retry all…", "Snooze until next release", "Mute",
+    ]  # fmt: skip
+    assert places(page) == before
+
+
+def test_buttons_of_a_cause_stay_where_they_are_while_it_loads(pages, watched):
+    page, held = pages(watched.at("failures")), []
+    calm(page)
+    page.route(DETAIL, lambda route: held.append(route))
+    with page.expect_request(DETAIL):
+        page.get_by_role("link", name=NEW).click()
+    expect(page.locator(".open")).to_be_visible()
+    before = places(page)
+
+    held[0].continue_()
+    expect(page.locator(".open .lines li").first).to_be_visible()
+
+    assert places(page) == before
 
 
 @pytest.mark.more("a browser takes seconds")
