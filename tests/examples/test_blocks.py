@@ -27,6 +27,8 @@ OF_OTHER_PROGRAMS = {
     "--only": "tools/mutants.py",
     "--suite": "tools/mutants.py",
     "--narrow": "tools/mutants.py",
+    "--minutes": "tools/mutants.py",
+    "--families": "the simulator",
     "--noreload": "Django's runserver",
     "--backend": "manage.py taskharbor",
     "--root-path": "uvicorn",

@@ -114,7 +114,7 @@ def test_commands_of_the_simulator_have_these_flags() -> None:
         for line in lines
     ]
 
-    assert seeds == [42, 42, 0, 42, 42, 42]
+    assert seeds == [42, 42, 0, 42, 42, 42, 42]
 
 
 def test_the_view_of_sqlite_answers_the_query_of_its_page(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ class InCommon(msgspec.Struct, frozen=True, kw_only=True):
     value: str
     share: float
     share_of_others: float | None
-    """None if there are too few others to compare with: each more would change what is said."""
+    """None if there are too few others to compare with: each more would change the answer."""
     text: str
     """Both as people write them: template="welcome"."""
 

@@ -33,13 +33,13 @@ def test_without_others_there_is_nothing_to_compare_with() -> None:
     assert found.text == "queue mail"
 
 
-def test_few_others_do_not_change_what_is_said() -> None:
+def test_few_others_do_not_change_the_answer() -> None:
     """Each more of them would: a page that asks again would show and hide it in turn."""
     some, other = jobs(("queue", "mail")), jobs(("queue", "mail"), count=1)
 
-    said = [in_common(some, other * count) for count in range(10)]
+    answers = [in_common(some, other * count) for count in range(10)]
 
-    assert said == [said[0]] * 10
+    assert answers == [answers[0]] * 10
     assert in_common(some, other * 10) == []
 
 
