@@ -75,7 +75,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--commit", default=BEFORE_THE_LAYOUT)
     parser.add_argument("--store", nargs="+", choices=STORES, default=STORES)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--jobs", type=int, default=40_000)
     parser.add_argument("--only-print", action="store_true", help="write no section of RESULTS.md")
     return parser.parse_args()
 

@@ -53,7 +53,7 @@ BUGS = {
         "reserve",
         "reserve",
         ("ready", "keyed"),
-        more=(("as r(rank, lane, count, first) where v_usual > 0", "as r(rank, lane, count, first)"),),
+        more=(("if v_usual > 0 then", "if true then"),),
     ),
     "a retry does not lock before it looks for a cancel": Bug(
         "settle_others",

@@ -29,7 +29,7 @@ from taskharbor.errors import SchemaOutOfDate, StoreRefused
 
 log = logging.getLogger("taskharbor.drivers.postgres")
 MIGRATIONS = find_migrations("taskharbor.drivers.postgres")
-FUNCTION_SET = 21
+FUNCTION_SET = 22
 """The number of the set in sql/functions. A change of one of them adds 1: a test holds the two together."""
 OLDEST_SERVER = 140000
 
