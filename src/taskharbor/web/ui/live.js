@@ -21,7 +21,7 @@ const LONGEST_PAUSE = 30;
 const OPENS_WITHIN = 10; // seconds until the first event: a connection that hangs reports no error by itself
 
 const liveListeners = {}; // by kind
-let source = null, stream = null, topics = "", followed = [], told = "", failed = 0, isStarted = false;
+let source = null, stream = null, topics = "", followed = [], sent = "", failed = 0, isStarted = false;
 let againTimer, openTimer;
 
 export const live = {
@@ -47,7 +47,7 @@ export const live = {
   },
   follow(ids) {
     followed = ids.slice(0, 100);
-    tellStream();
+    sendIds();
   },
   /** Pause, or go on. */
   turn() {
@@ -67,11 +67,11 @@ function become(status, trouble = null) {
   report("status", status);
 }
 
-/** Tell the stream, once it is there, which jobs; what it answers about them comes as no event. */
-function tellStream() {
+/** Send the stream, once it is there, the ids of these jobs; what it answers about them comes as no event. */
+function sendIds() {
   const now = stream, ids = followed.join();
-  if (!now || told === ids) return;
-  told = ids;
+  if (!now || sent === ids) return;
+  sent = ids;
   api.post(`events/${now}/follow`, { jobs: followed }).then(reportJobs, () => { if (now === stream) reconnect(); });
 }
 
@@ -99,8 +99,8 @@ function connect() {
   if (document.hidden) { disconnect(); return; }
   if (source) return;
   topics = wantedTopics();
-  told = followed.join();
-  const mine = source = new EventSource(api.url("events", { topics, jobs: told }));
+  sent = followed.join();
+  const mine = source = new EventSource(api.url("events", { topics, jobs: sent }));
   for (const kind of EVENTS) mine.addEventListener(kind, (event) => { if (mine === source) take(kind, JSON.parse(event.data)); });
   mine.onerror = () => { if (mine === source) lose(); };
   openTimer = setTimeout(mine.onerror, OPENS_WITHIN * 1000);
@@ -122,7 +122,7 @@ function take(kind, data) {
   clearTimeout(openTimer);
   if (kind === "notice") { become("live", data.text); return; }
   if (kind === "overflow") { reconnect(); return; }
-  if (data?.stream) { stream = data.stream; tellStream(); }
+  if (data?.stream) { stream = data.stream; sendIds(); }
   if (data?.at) clock.set(data.at);
   if (kind === "snapshot") takeSnapshot(data);
   else if (kind === "board") takeBoard(live.board ? merged(live.board, data) : data);
